@@ -1,0 +1,1 @@
+"""Attacks, one family a file. Names and modules are in `sottovoce.registry`."""

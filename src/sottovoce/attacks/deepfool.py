@@ -1,0 +1,137 @@
+"""DeepFool (Moosavi-Dezfooli et al. 2016): step to the nearest boundary, as if the scores were linear."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from sottovoce.core.attack import Attack, within
+from sottovoce.core.batch import AudioBatch
+from sottovoce.core.budget import Ball, Budget, NormName
+from sottovoce.core.draws import Draws
+from sottovoce.core.goal import Goal
+from sottovoce.core.grid import nearest_step
+from sottovoce.core.target import Scores, Target
+from sottovoce.errors import GradientError, InputError
+
+# On a boundary the distance to it is 0 and no step would follow; this share of the scores leads across.
+_CROSSING = 1e-5
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class DeepFool(Attack):
+    """The smallest perturbation it can find, in the budget's norm; where that is too large, its projection.
+
+    steps: linear steps at most; a clip stops at its first success.
+    overshoot: how far to go beyond the boundary, as a share of the way to it.
+    bits: the grid on which a success must hold; a step of a few samples' width often does not survive it.
+    """
+
+    steps: int = 100
+    overshoot: float = 0.1
+    bits: int | None = 16
+
+    needs: ClassVar[tuple[type, ...]] = (Scores,)
+    budgets: ClassVar[tuple[type[Budget], ...]] = (Ball,)
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.overshoot < 0:
+            raise InputError(
+                f"expected at least 1 step and an overshoot from 0, got {self.steps} and {self.overshoot}; "
+                "100 and 0.1 are usual."
+            )
+
+    def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
+        assert isinstance(budget, Ball)
+        start = torch.zeros_like(clean.waveforms)
+        return nearest_boundary(
+            target,
+            clean,
+            start,
+            goal,
+            draws,
+            steps=self.steps,
+            overshoot=self.overshoot,
+            norm=budget.norm,
+            bits=self.bits,
+        )
+
+
+def nearest_boundary(
+    target: Target,
+    clean: AudioBatch,
+    start: Tensor,
+    goal: Goal,
+    draws: Draws,
+    *,
+    steps: int = 100,
+    overshoot: float = 0.1,
+    norm: NormName = "l2",
+    bits: int | None = None,
+) -> Tensor:
+    """The small perturbation on top of `start` that reaches the goal, `(batch, time)`, overshoot included.
+
+    It is zero where `start` is a success already, and the attempt with the best margin where none is. With
+    `bits` every attempt is judged, and every slope taken, on that grid.
+    """
+    scorer = target.power(Scores)
+    found = torch.zeros_like(clean.waveforms)
+    record = torch.full((len(clean),), -torch.inf, device=clean.device)
+    rows = torch.arange(len(clean), device=clean.device)
+    walk = torch.zeros_like(found)
+    for step in range(steps + 1):
+        extra = (1.0 + overshoot) * walk
+        heard = nearest_step(clean.waveforms + within(clean, start + extra), bits)
+        heard = heard.detach().requires_grad_()
+        with torch.enable_grad():
+            scores = scorer.scores(clean.with_waveforms(heard), draws=draws.turn("step", step))
+        margin = goal.margin(scores.detach(), scorer.classes).to(record.dtype)
+        better = margin > record[rows]
+        record[rows[better]] = margin[better]
+        found[rows[better], : extra.shape[1]] = extra[better]
+        going = (margin <= 0).nonzero()[:, 0]
+        if step == steps or len(going) == 0:
+            break
+        walk = walk + _shortest_step(scores, heard, goal.wins(scorer.classes).to(scores.device), norm, clean)
+        if len(going) < len(rows):
+            # Clips that are done leave the batch: later steps cost only what is left to do.
+            picked = going.tolist()
+            clean, goal, rows = clean.select(picked), goal.select(picked), rows[going]
+            width = clean.waveforms.shape[1]
+            start, walk = start[going, :width], walk[going, :width]
+    return found
+
+
+def _shortest_step(scores: Tensor, heard: Tensor, wins: Tensor, norm: NormName, clean: AudioBatch) -> Tensor:
+    """From where the scores `(batch, classes)` were heard to the nearest boundary between a winning class and
+    the best other one (algorithm 2; for L-infinity the L1 norm is the dual one), `(batch, time)`."""
+    rival = scores.masked_fill(wins, torch.finfo(scores.dtype).min).amax(dim=1)
+    slack = _CROSSING * scores.detach().abs().amax(dim=1)
+    shortest = torch.full_like(slack, torch.inf)
+    step = torch.zeros_like(heard)
+    # One backward pass a class, and only one is kept: all slopes at once would fill the memory.
+    for place in wins.any(dim=0).nonzero()[:, 0].tolist():
+        lead = scores[:, place] - rival
+        (slope,) = torch.autograd.grad(lead.sum(), heard, retain_graph=True)
+        _check(slope, clean)
+        dual = slope.norm(dim=1) if norm == "l2" else slope.abs().sum(dim=1)
+        distance = torch.where(wins[:, place] & (dual > 0), (slack - lead.detach()) / dual, torch.inf)
+        direction = slope / dual[:, None] if norm == "l2" else slope.sign()
+        nearer = distance < shortest
+        shortest = torch.where(nearer, distance, shortest)
+        step = torch.where(nearer[:, None], distance[:, None] * direction, step)
+    return step
+
+
+def _check(slope: Tensor, clean: AudioBatch) -> None:
+    finite = torch.isfinite(slope).all(dim=1)
+    if not bool(finite.all()):
+        row = int((~finite).nonzero()[0])
+        raise GradientError(
+            f"clip {clean.ids[row]!r}: expected a finite gradient of the scores, got NaN or infinity; the "
+            "model overflows on this clip."
+        )

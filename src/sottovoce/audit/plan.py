@@ -1,0 +1,145 @@
+"""A plan: a grid of cells, defense x attack x goal x budget, on one model and one set of clips."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sottovoce import __version__, registry
+from sottovoce.audit.parts import Part
+from sottovoce.core.transform import Transform
+from sottovoce.errors import InputError, UnknownName
+
+NO_DEFENSE = "none"
+
+
+def _parts(*texts: str) -> tuple[Part, ...]:
+    return tuple(Part.parse(text) for text in texts)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination of the grid. `id` names it in records and files."""
+
+    defense: str
+    attack: Part
+    goal: Part
+    budget: Part
+
+    @property
+    def id(self) -> str:
+        words = [str(self.attack), str(self.goal), str(self.budget)]
+        if self.defense != NO_DEFENSE:
+            words.insert(0, self.defense)
+        return "_".join(re.sub(r"[^A-Za-z0-9.-]+", "-", word).strip("-") for word in words)
+
+    @property
+    def budget_title(self) -> str:
+        return str(self.budget.build("budget"))
+
+    @property
+    def universal(self) -> bool:
+        return self.attack.name in registry.names("universal")
+
+
+class Plan(BaseModel):
+    """What an audit runs, as plain data: every field has a default that works without a network."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: str = Field("keyword", description="what to attack: name or name:argument")
+    data: str = Field(
+        "embedded", description="clips: embedded, speechcommands:DIR, folder:DIR, csv:FILE or a path"
+    )
+    fit: str | None = Field(
+        None, description="clips to fit universal attacks on; default: every other clip of data"
+    )
+    limit: int | None = Field(None, ge=1, description="at most so many clips, evenly over the classes")
+    defenses: tuple[str, ...] = Field((NO_DEFENSE,), description="transforms before the model, joined by +")
+    average: int = Field(1, ge=1, description="passes a gradient is averaged over when the target is random")
+    attacks: tuple[Part, ...] = _parts("noise", "fgsm", "pgd", "uap")
+    goals: tuple[Part, ...] = _parts("evade")
+    budgets: tuple[Part, ...] = _parts(*(f"snr(db={db})" for db in (20, 30, 40, 50, 60)))
+    metrics: tuple[str, ...] = Field((), description="names of metrics; none: all of them")
+    seed: int = 0
+    bits: int | None = Field(16, ge=2, le=24, description="grid of the saved examples; null keeps floats")
+    batch: int = Field(32, ge=1, description="clips attacked at once")
+    audio: Literal["all", "none"] = "all"
+
+    def cells(self) -> list[Cell]:
+        cells = [Cell(*parts) for parts in product(self.defenses, self.attacks, self.goals, self.budgets)]
+        ids = [cell.id for cell in cells]
+        for cell in cells:
+            if ids.count(cell.id) > 1:
+                raise InputError(f"expected every cell once, got {cell.id!r} twice; drop the repeated entry.")
+        if not cells:
+            raise InputError(
+                "expected at least one defense, attack, goal and budget, got an empty list; name one."
+            )
+        return cells
+
+    def check(self) -> None:
+        """Build every part once, so that a bad plan stops before any work."""
+        for cell in self.cells():
+            cell.goal.build("goal")
+            cell.budget.build("budget")
+            cell.attack.build(attack_kind(cell.attack.name))
+            build_transforms(cell.defense)
+        for name in self.metrics:
+            registry.find("metric", name)
+
+    def to_yaml(self) -> str:
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+    @property
+    def run_id(self) -> str:
+        """A hash of the resolved plan and the version of the code."""
+        return sha256(f"{__version__}\n{self.to_yaml()}".encode()).hexdigest()[:10]
+
+
+def make_plan(settings: dict[str, Any]) -> Plan:
+    """A checked plan; mistakes become one clear sentence."""
+    try:
+        plan = Plan(**settings)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(place) for place in first["loc"])
+        if first["type"] == "extra_forbidden":
+            raise UnknownName("plan entry", key, Plan.model_fields) from None
+        raise InputError(f"plan entry {key!r}: {first['msg']}, got {first['input']!r}; mend it.") from None
+    plan.check()
+    return plan
+
+
+def read_plan(path: Path) -> dict[str, Any]:
+    """The entries of a plan file, not yet checked, so that command-line options can be laid over them."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InputError(f"expected a plan in YAML, got {str(path)!r} ({error}); check the path.") from None
+    if not isinstance(content, dict):
+        raise InputError(
+            f"expected a plan of entries such as 'model: keyword' in {str(path)!r}; mend the file."
+        )
+    return content
+
+
+def attack_kind(name: str) -> Literal["attack", "universal"]:
+    """Per-clip and universal attacks share one list of names for users; an unknown one names them all."""
+    single, universal = registry.names("attack"), registry.names("universal")
+    if name not in single and name not in universal:
+        raise UnknownName("attack", name, [*single, *universal])
+    return "universal" if name in universal else "attack"
+
+
+def build_transforms(defense: str) -> tuple[Transform, ...]:
+    if defense == NO_DEFENSE:
+        return ()
+    return tuple(Part.parse(text).build("transform") for text in defense.split("+"))

@@ -1,0 +1,146 @@
+"""`sottovoce audit`: attack a model, measure what was added, write the report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from sottovoce.audit.parts import split_list
+from sottovoce.audit.plan import Plan, make_plan, read_plan
+from sottovoce.audit.run import run_audit
+from sottovoce.audit.summary import summarise
+from sottovoce.cli.show import progress, summary_table
+from sottovoce.data.corpora import open_corpus
+from sottovoce.errors import InputError
+from sottovoce.report.html import write_report
+
+
+def audit(
+    plan_file: Annotated[
+        Path | None, typer.Argument(metavar="[PLAN.yaml]", help="A plan file; options are laid over it.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="keyword, huggingface:FOLDER_OR_ID, or python:MODULE:FUNCTION.", show_default="keyword"
+        ),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="embedded, speechcommands:DIR, a folder of class folders, or a CSV.", show_default="embedded"
+        ),
+    ] = None,
+    attacks: Annotated[
+        str | None,
+        typer.Option(help="Names with settings, such as 'pgd(steps=100),deepfool'; see `sottovoce parts`."),
+    ] = None,
+    snr: Annotated[
+        str | None, typer.Option(help="Budgets in dB: 20,40 or from:to:step.", show_default="20:60:10")
+    ] = None,
+    budgets: Annotated[
+        str | None, typer.Option(help="Other budgets, such as 'linf(eps=0.01),dbmax(db=-32)'.")
+    ] = None,
+    goals: Annotated[
+        str | None, typer.Option(help="evade or 'force(text=stop)'.", show_default="evade")
+    ] = None,
+    defenses: Annotated[
+        str | None,
+        typer.Option(help="none, 'gaussian(sigma=0.01)', or several joined by +.", show_default="none"),
+    ] = None,
+    average: Annotated[
+        int | None, typer.Option(help="Passes to average over when a defense is random.", show_default="1")
+    ] = None,
+    fit: Annotated[
+        str | None, typer.Option(help="Clips to fit universal attacks on.", show_default="every other clip")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="At most so many clips, evenly over the classes.")] = None,
+    metrics: Annotated[str | None, typer.Option(help="Names of metrics.", show_default="all")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Every random number hangs on it.", show_default="0")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(help="Clips attacked at once.", show_default="32")] = None,
+    audio: Annotated[str | None, typer.Option(help="Save clips: all or none.", show_default="all")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the results.", show_default="runs/<model>-<id of the plan>"),
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:
+    """Attack a model on clips, measure what was added, and write a report.
+
+    Without options the shipped keyword spotter is attacked on the shipped clips. The same command goes on
+    where an interrupted run stopped. Exit codes: 0 done, 1 some clips failed, 2 a mistake in the command.
+
+    Examples:
+
+      sottovoce audit
+
+      sottovoce audit --attacks 'pgd(steps=200),cw' --snr 30:50:5
+
+      sottovoce audit --model huggingface:my-model/ --data clips/ --goals 'force(text=stop)'
+    """
+    settings = read_plan(plan_file) if plan_file is not None else {}
+    lists = {"attacks": attacks, "goals": goals, "defenses": defenses, "metrics": metrics}
+    settings |= {name: split_list(text) for name, text in lists.items() if text is not None}
+    if snr is not None or budgets is not None:
+        settings["budgets"] = parse_snr(snr or "") + split_list(budgets or "")
+    plain: dict[str, Any] = {
+        "model": model, "data": data, "average": average, "fit": fit, "limit": limit, "seed": seed,
+        "batch": batch, "audio": audio,
+    }  # fmt: skip
+    settings |= {name: value for name, value in plain.items() if value is not None}
+    plan = make_plan(settings)
+    run(plan, out or default_folder(plan), device, as_json)
+
+
+def run(plan: Plan, out: Path, device: str, as_json: bool) -> None:
+    console = Console(stderr=as_json)
+    corpus = open_corpus(plan.data)
+    clips = min(len(corpus), plan.limit or len(corpus))
+    with progress(console, clips * len(plan.cells())) as advance:
+        folder = run_audit(plan, out, device=device, advance=advance)
+        advance(0, "writing the report")
+        report = write_report(folder)
+    summary = summarise(plan, folder.records())
+    if as_json:
+        typer.echo(json.dumps({"run": plan.run_id, "report": str(report), **summary.to_json()}))
+    else:
+        console.print(summary_table(plan, summary))
+        console.print(f"report: {report}", soft_wrap=True)
+    for record in summary.failures:
+        console.print(
+            f"[yellow]failed[/yellow]: {record.clip}: {record.reason}", soft_wrap=True, highlight=False
+        )
+    if summary.failures:
+        raise typer.Exit(1)
+
+
+def default_folder(plan: Plan) -> Path:
+    return Path("runs") / f"{plan.model.partition(':')[0]}-{plan.run_id}"
+
+
+def parse_snr(text: str) -> list[str]:
+    """`20,40` or `20:60:10` (ends included) as budgets."""
+    try:
+        levels = [level for item in split_list(text) for level in _levels(item)]
+    except ValueError:
+        raise InputError(
+            f"expected decibels such as 20,40 or 20:60:10 for --snr, got {text!r}; write numbers."
+        ) from None
+    return [f"snr(db={level:g})" for level in levels]
+
+
+def _levels(item: str) -> list[float]:
+    numbers = [float(word) for word in item.split(":")]
+    if len(numbers) == 1:
+        return numbers
+    first, last, step = numbers
+    if step <= 0 or last < first:
+        raise ValueError(item)
+    return [first + k * step for k in range(int((last - first) / step + 1e-9) + 1)]

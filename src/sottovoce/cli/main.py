@@ -1,0 +1,65 @@
+"""`sottovoce`: the verbs, and what a user's mistake looks like."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+from rich.console import Console
+
+from sottovoce import __version__
+from sottovoce.cli.audit import audit
+from sottovoce.cli.measure import measure
+from sottovoce.cli.parts import parts
+from sottovoce.cli.study import app as study
+from sottovoce.cli.train import app as train
+from sottovoce.cli.view import view
+from sottovoce.errors import SottovoceError, StoreError
+
+app = typer.Typer(
+    help="Audit speech models: attack them, measure what was added, and show it.\n\n"
+    "Start with [bold]sottovoce audit[/bold]: it needs no data, no model and no network.",
+    rich_markup_mode="rich",
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(audit)
+app.command()(view)
+app.command()(measure)
+app.command(name="parts")(parts)
+app.add_typer(study, name="study")
+app.add_typer(train, name="train")
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(f"sottovoce {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version."
+    ),
+) -> None:
+    return None
+
+
+def main() -> None:
+    """Run a verb. A mistake is one line and exit code 2; a run that could not go on ends with 1."""
+    try:
+        app()
+    except SottovoceError as error:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(
+            f"[bold red]error[/bold red]: {_escape(str(error))}"
+        )
+        sys.exit(1 if isinstance(error, StoreError) else 2)
+    except KeyboardInterrupt:
+        Console(stderr=True).print("stopped; give the same command again to go on where it was.")
+        sys.exit(130)
+
+
+def _escape(text: str) -> str:
+    return text.replace("[", "\\[")

@@ -1,0 +1,45 @@
+"""`sottovoce train`: make the shipped models again, or better ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sottovoce.audit.run import find_device
+from sottovoce.training import keyword as trainer
+from sottovoce.training.keyword_pack import pack
+
+app = typer.Typer(help="Train the models that sottovoce ships.", no_args_is_help=True)
+
+
+@app.callback()
+def _verbs() -> None:
+    return None
+
+
+@app.command()
+def keyword(
+    data: Annotated[
+        Path,
+        typer.Option(
+            help="Folder with train, valid and test, each WORD/*.wav (or FLAC, Ogg); or a pack, .npz."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Where to write the weights.")] = Path("keyword_cnn.safetensors"),
+    synthetic: Annotated[
+        Path | None, typer.Option(help="Pack of synthetic voices, from tools/make_clips.py --training.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Every random number hangs on it.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
+) -> None:
+    """Train the keyword spotter on Speech Commands and score it on the test split."""
+    packed = data
+    if data.suffix != ".npz":
+        packed = out.with_suffix(".pack.npz")
+        typer.echo(f"packing {data} into {packed}; give it with --data to skip this step next time")
+        pack(data, packed, synthetic=synthetic, seed=seed)
+    report = trainer.train(packed, out, seed=seed, device=find_device(device), log=typer.echo)
+    out.with_suffix(".json").write_text(report.to_json() + "\n", encoding="utf-8")
+    typer.echo(f"weights: {out}")

@@ -1,0 +1,30 @@
+"""`sottovoce view`: look at a finished run."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from sottovoce.audit.store import RunFolder
+from sottovoce.audit.summary import summarise
+from sottovoce.cli.show import summary_table
+from sottovoce.report.html import write_report
+
+
+def view(
+    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    browser: Annotated[bool, typer.Option(help="Open the report in the browser.")] = True,
+) -> None:
+    """Print a run's table, write its report anew from the records, and open it."""
+    folder = RunFolder(run)
+    plan = folder.plan()
+    console = Console()
+    console.print(summary_table(plan, summarise(plan, folder.records())))
+    report = write_report(folder)
+    console.print(f"report: {report}", soft_wrap=True)
+    if browser:
+        webbrowser.open(report.resolve().as_uri())

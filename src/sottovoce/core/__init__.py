@@ -1,0 +1,1 @@
+"""What a waveform meets, in order: batch, target, transform, goal, budget, attack, metric, record."""

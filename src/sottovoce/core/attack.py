@@ -1,0 +1,153 @@
+"""Attacks: a subclass finds a perturbation, the base class makes an honest example of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from sottovoce.core.batch import AudioBatch
+from sottovoce.core.budget import Budget
+from sottovoce.core.draws import Draws
+from sottovoce.core.goal import Goal
+from sottovoce.core.grid import on_grid, round_clean
+from sottovoce.core.target import Target, check_clips
+from sottovoce.errors import GradientError, InputError
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A batch of finished examples, with everything a metric may ask.
+
+    references: what the attack was judged against (the model's clean decision unless the goal was bound).
+    labels: the truth where it is known.
+    achieved: success of the example as saved; `achieved_unrounded`: before it was rounded to the grid.
+    """
+
+    clean: AudioBatch
+    adversarial: AudioBatch
+    references: tuple[str, ...]
+    labels: tuple[str, ...] | None
+    clean_texts: tuple[str, ...]
+    adversarial_texts: tuple[str, ...]
+    achieved: tuple[bool, ...]
+    achieved_unrounded: tuple[bool, ...]
+
+    @property
+    def delta(self) -> Tensor:
+        """What was added, `(batch, time)`."""
+        return self.adversarial.waveforms - self.clean.waveforms
+
+
+class Attack(ABC):
+    """An attack on each clip by itself. A subclass is a frozen dataclass of settings with a `perturb`."""
+
+    needs: ClassVar[tuple[type, ...]] = ()
+    """Powers that the target must have, such as `Scores`."""
+    budgets: ClassVar[tuple[type[Budget], ...]] = (Budget,)
+    """Kinds of budget that the attack can search."""
+
+    @abstractmethod
+    def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
+        """The perturbation found, `(batch, time)`; it need not be projected, clamped or rounded yet."""
+
+    @final
+    def __call__(
+        self,
+        target: Target,
+        clean: AudioBatch,
+        goal: Goal,
+        budget: Budget,
+        *,
+        draws: Draws,
+        labels: tuple[str, ...] | None = None,
+        bits: int | None = 16,
+    ) -> Trial:
+        """Attack, then project, clamp to [-1, 1], round to `bits` (None: keep floats), decode and judge.
+
+        A goal without references is bound to what the target says to the clean clips.
+        """
+        self.check(target, budget)
+        check_clips(target, clean)
+        clean = round_clean(clean, bits)
+        clean_texts = decode(target, clean, draws)
+        goal = goal if goal.references else goal.bind(clean_texts)
+        if len(goal.references) != len(clean):
+            raise InputError(
+                f"expected {len(clean)} references, got {len(goal.references)}; bind one a clip."
+            )
+        delta = self.perturb(target, clean, goal, budget, draws.turn("attack")).detach()
+        unrounded = clean.with_waveforms(clean.waveforms + within(clean, budget.project(delta, clean)))
+        adversarial = on_grid(clean, unrounded, budget, bits)
+        texts = decode(target, adversarial, draws)
+        before = texts if bits is None else decode(target, unrounded, draws)
+        return Trial(
+            clean=clean,
+            adversarial=adversarial,
+            references=goal.references,
+            labels=labels,
+            clean_texts=tuple(clean_texts),
+            adversarial_texts=tuple(texts),
+            achieved=tuple(goal.achieved(texts)),
+            achieved_unrounded=tuple(goal.achieved(before)),
+        )
+
+    @final
+    def check(self, target: Target, budget: Budget) -> None:
+        """Raise before any work where this attack cannot run on this target with this budget."""
+        for kind in self.needs:
+            target.power(kind)
+        if not isinstance(budget, self.budgets):
+            names = ", ".join(kind.__name__ for kind in self.budgets)
+            raise InputError(
+                f"{type(self).__name__} expected a budget of kind {names}, got {budget}; choose one of them."
+            )
+
+
+def decode(target: Target, batch: AudioBatch, draws: Draws) -> list[str]:
+    """What the target says, without a gradient; every judgement of a run hears the same random pass."""
+    with torch.no_grad():
+        return target.decode(batch, draws=draws.turn("judge"))
+
+
+def climb(
+    target: Target, clean: AudioBatch, delta: Tensor, goal: Goal, draws: Draws
+) -> tuple[Tensor, Tensor]:
+    """The goal's objective `(batch,)` at clean + delta and its gradient `(batch, time)` to delta."""
+    delta = delta.detach().requires_grad_()
+    with torch.enable_grad():
+        value = goal.objective(target, clean.with_waveforms(clean.waveforms + delta), draws=draws)
+        (gradient,) = torch.autograd.grad(value.sum(), delta)
+    if not bool(torch.isfinite(gradient).all()):
+        row = int((~torch.isfinite(gradient)).any(dim=1).nonzero()[0])
+        raise GradientError(
+            f"clip {clean.ids[row]!r}: expected a finite gradient, got NaN or infinity; the model's loss "
+            "overflows on this clip."
+        )
+    return value.detach(), gradient
+
+
+class Best:
+    """The best perturbation so far, clip by clip: more steps never make an attack worse at its own goal."""
+
+    def __init__(self, delta: Tensor) -> None:
+        self.delta = delta
+        self.value = torch.full((len(delta),), -torch.inf, device=delta.device)
+
+    def update(self, delta: Tensor, value: Tensor) -> Tensor:
+        """Keep what is better, `(batch,)`; returns which clips got better, as bool."""
+        better = value > self.value
+        if bool(better.all()):
+            self.delta, self.value = delta, value
+        elif bool(better.any()):
+            self.delta = torch.where(better[:, None], delta, self.delta)
+            self.value = torch.where(better, value, self.value)
+        return better
+
+
+def within(clean: AudioBatch, delta: Tensor) -> Tensor:
+    """The perturbation cut so that clean + delta stays in [-1, 1]."""
+    return (clean.waveforms + delta).clamp(-1.0, 1.0) - clean.waveforms

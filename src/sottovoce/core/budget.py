@@ -1,0 +1,206 @@
+"""How much may be added to a clip: sets of allowed perturbations, each with its own size and projection."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal, final
+
+import torch
+from torch import Tensor
+
+from sottovoce.core.batch import AudioBatch
+from sottovoce.core.draws import Draws
+from sottovoce.errors import InputError
+
+NormName = Literal["l2", "linf"]
+# A clip of zeros has no level to be relative to; half a 16-bit step stands in for its peak and its RMS.
+SILENCE = 0.5 / 32768
+
+
+class Budget(ABC):
+    """A set of allowed perturbations `delta (batch, time)`, clip by clip."""
+
+    @abstractmethod
+    def excess(self, delta: Tensor, clean: AudioBatch) -> Tensor:
+        """Size over what is allowed, `(batch,)` float64: at most 1 inside the budget."""
+
+    @abstractmethod
+    def project(self, delta: Tensor, clean: AudioBatch) -> Tensor:
+        """The nearest allowed perturbation, `(batch, time)`."""
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """As people say it: "SNR 30 dB"."""
+
+
+class Ball(Budget):
+    """All perturbations within a radius, in the L2 or the L-infinity norm; a subclass says how far.
+
+    The other half of a gradient step lives here too, because it belongs to the norm: `steepest` is the
+    perturbation of size 1 that climbs a gradient fastest, and `sample` draws a random start.
+    """
+
+    @property
+    @abstractmethod
+    def norm(self) -> NormName: ...
+
+    @abstractmethod
+    def radius(self, clean: AudioBatch) -> Tensor:
+        """`(batch,)`, in the amplitude of the waveform."""
+
+    @final
+    def size(self, delta: Tensor) -> Tensor:
+        """The norm of each perturbation, `(batch,)` float64."""
+        exact = delta.detach().double()
+        return exact.abs().amax(dim=1) if self.norm == "linf" else _length(exact)[:, 0]
+
+    @final
+    def excess(self, delta: Tensor, clean: AudioBatch) -> Tensor:
+        return self.size(delta) / self.radius(clean).double()
+
+    @final
+    def project(self, delta: Tensor, clean: AudioBatch) -> Tensor:
+        radius = self.radius(clean).to(delta.dtype)[:, None]
+        if self.norm == "linf":
+            return delta.clamp(-radius, radius)
+        length = _length(delta).clamp_min(torch.finfo(delta.dtype).tiny)
+        return delta * (radius / length).clamp(max=1.0)
+
+    @final
+    def steepest(self, gradient: Tensor) -> Tensor:
+        """Sign of the gradient for L-infinity, the normalised gradient for L2 (zero stays zero)."""
+        if self.norm == "linf":
+            return gradient.sign()
+        # Scaled first: the square of a gradient of 1e-20 would vanish in single precision.
+        scaled = gradient / gradient.abs().amax(dim=1, keepdim=True).clamp_min(
+            torch.finfo(gradient.dtype).tiny
+        )
+        return scaled / _length(scaled).clamp_min(1e-12)
+
+    @final
+    def sample(self, clean: AudioBatch, draws: Draws) -> Tensor:
+        """A random perturbation inside: uniform in the L-infinity cube; a random direction and a uniform
+        length in the L2 ball, where uniform in volume would always mean the surface."""
+        radius = self.radius(clean).to(clean.waveforms.dtype)[:, None]
+        if self.norm == "linf":
+            return draws.uniform(clean) * radius
+        direction = self.steepest(draws.normal(clean))
+        return direction * radius * draws.turn("length").fractions(clean, 1)
+
+
+@final
+@dataclass(frozen=True)
+class LInf(Ball):
+    """No sample changes by more than `eps`, on the scale where full swing is 1."""
+
+    eps: float
+
+    def __post_init__(self) -> None:
+        _check_positive("eps", self.eps)
+
+    @property
+    def norm(self) -> NormName:
+        return "linf"
+
+    def radius(self, clean: AudioBatch) -> Tensor:
+        return torch.full((len(clean),), self.eps, device=clean.device)
+
+    def __str__(self) -> str:
+        return f"Linf {self.eps:g}"
+
+
+@final
+@dataclass(frozen=True)
+class L2(Ball):
+    """The perturbation's Euclidean length is at most `eps`."""
+
+    eps: float
+
+    def __post_init__(self) -> None:
+        _check_positive("eps", self.eps)
+
+    @property
+    def norm(self) -> NormName:
+        return "l2"
+
+    def radius(self, clean: AudioBatch) -> Tensor:
+        return torch.full((len(clean),), self.eps, device=clean.device)
+
+    def __str__(self) -> str:
+        return f"L2 {self.eps:g}"
+
+
+@final
+@dataclass(frozen=True)
+class Snr(Ball):
+    """A signal-to-noise ratio of at least `db`.
+
+    In L2 (the default) the ball holds every such perturbation. In L-infinity it is the largest cube that
+    fits: eps = ||x||_2 10^(-db/20) / sqrt(N), which guarantees the ratio for a clip of N samples.
+    """
+
+    db: float
+    shape: NormName = "l2"
+
+    def __post_init__(self) -> None:
+        _check_number("db", self.db)
+        if self.shape not in ("l2", "linf"):
+            raise InputError(f"expected shape 'l2' or 'linf', got {self.shape!r}; choose one of them.")
+
+    @property
+    def norm(self) -> NormName:
+        return self.shape
+
+    def radius(self, clean: AudioBatch) -> Tensor:
+        samples = clean.lengths.double().sqrt()
+        level = _length(clean.waveforms.detach().double())[:, 0].maximum(SILENCE * samples)
+        allowed = level * _ratio(-self.db)
+        return allowed / samples if self.shape == "linf" else allowed
+
+    def __str__(self) -> str:
+        return f"SNR {self.db:g} dB" + (" (Linf)" if self.shape == "linf" else "")
+
+
+@final
+@dataclass(frozen=True)
+class DbMax(Ball):
+    """The perturbation's peak lies at least `-db` decibels under the clip's peak: dB_x,max(delta) <= db."""
+
+    db: float
+
+    def __post_init__(self) -> None:
+        _check_number("db", self.db)
+
+    @property
+    def norm(self) -> NormName:
+        return "linf"
+
+    def radius(self, clean: AudioBatch) -> Tensor:
+        peak = clean.waveforms.detach().double().abs().amax(dim=1).clamp_min(SILENCE)
+        return peak * _ratio(self.db)
+
+    def __str__(self) -> str:
+        return f"dB_max {self.db:g} dB"
+
+
+def _length(rows: Tensor) -> Tensor:
+    """Euclidean length of each row, `(batch, 1)`."""
+    length: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return length
+
+
+def _ratio(db: float) -> float:
+    """Decibels as a ratio of amplitudes."""
+    return float(10.0 ** (db / 20.0))
+
+
+def _check_number(name: str, value: float) -> None:
+    if not isinstance(value, int | float) or not torch.isfinite(torch.tensor(float(value))):
+        raise InputError(f"expected a finite number for {name}, got {value!r}; give decibels such as 30.")
+
+
+def _check_positive(name: str, value: float) -> None:
+    _check_number(name, value)
+    if value <= 0:
+        raise InputError(f"expected {name} above 0, got {value!r}; full swing is 1, so 0.01 is usual.")

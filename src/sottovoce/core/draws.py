@@ -1,0 +1,57 @@
+"""Random numbers that belong to a clip, not to its place in a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sottovoce.core.batch import AudioBatch
+
+Sampler = Callable[[np.random.Generator, int], NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Draws:
+    """A tree of random streams. Row i depends on the seed, the turns taken and `ids[i]`, and nothing else.
+
+    There is no hidden state: asking twice gives the same numbers, and `turn` leads to fresh ones.
+    Numbers come from NumPy on the CPU, so they are the same on every device.
+    """
+
+    seed: int
+    path: tuple[str | int, ...] = ()
+
+    def turn(self, *names: str | int) -> Draws:
+        """The stream of a named step: `draws.turn("step", 7)`."""
+        return replace(self, path=self.path + names)
+
+    def generator(self, name: str) -> np.random.Generator:
+        """The NumPy generator of one clip (or of anything else that has a name)."""
+        text = "\x1f".join(map(repr, (int(self.seed), *self.path, name)))
+        key = int.from_bytes(blake2b(text.encode(), digest_size=16).digest(), "little")
+        return np.random.Generator(np.random.Philox(key=key))
+
+    def normal(self, batch: AudioBatch) -> Tensor:
+        """Standard normal noise, `(batch, time)`, zero in the padding."""
+        return self._rows(batch, lambda source, size: source.standard_normal(size, dtype=np.float32))
+
+    def uniform(self, batch: AudioBatch) -> Tensor:
+        """Uniform noise in [-1, 1), `(batch, time)`, zero in the padding."""
+        return self._rows(batch, lambda source, size: 2.0 * source.random(size, dtype=np.float32) - 1.0)
+
+    def fractions(self, batch: AudioBatch, count: int) -> Tensor:
+        """`count` uniform numbers in [0, 1) a clip, `(batch, count)`."""
+        rows = [self.generator(name).random(count, dtype=np.float32) for name in batch.ids]
+        return torch.from_numpy(np.stack(rows)).to(batch.device)
+
+    def _rows(self, batch: AudioBatch, draw: Sampler) -> Tensor:
+        noise = np.zeros(tuple(batch.waveforms.shape), dtype=np.float32)
+        for row, (name, length) in enumerate(zip(batch.ids, batch.lengths.tolist(), strict=True)):
+            noise[row, :length] = draw(self.generator(name), length)
+        return torch.from_numpy(noise).to(batch.device, batch.waveforms.dtype)

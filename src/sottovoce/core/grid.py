@@ -1,0 +1,57 @@
+"""The 16-bit grid: an example that is saved and loaded again must be the example that was judged."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sottovoce.core.batch import AudioBatch
+from sottovoce.core.budget import Budget
+from sottovoce.errors import InputError
+
+_HALVINGS = 16
+
+
+def round_clean(clean: AudioBatch, bits: int | None) -> AudioBatch:
+    """Clean clips on the grid of their adversarial twins; clips from 16-bit files already are there."""
+    return clean if bits is None else clean.with_waveforms(nearest_step(clean.waveforms, bits))
+
+
+def on_grid(clean: AudioBatch, adversarial: AudioBatch, budget: Budget, bits: int | None) -> AudioBatch:
+    """The adversarial clips rounded to `bits`, still inside the budget.
+
+    Rounding to the nearest step can push a perturbation out of its budget. It is then shrunk toward the
+    clean clip until the rounded one is inside: the largest factor is found by bisection, clip by clip.
+    Cutting every sample toward the clean clip would be simpler, and would lose half of a quiet attack.
+    """
+    if bits is None:
+        return adversarial
+    delta = adversarial.waveforms - clean.waveforms
+
+    def rounded(factor: Tensor) -> Tensor:
+        return nearest_step(clean.waveforms + delta * factor[:, None], bits)
+
+    def inside(waveforms: Tensor) -> Tensor:
+        return budget.excess(waveforms - clean.waveforms, clean) <= 1.0
+
+    high = torch.ones(len(clean), dtype=delta.dtype, device=delta.device)
+    best = rounded(high)
+    fits = inside(best)
+    if not bool(fits.all()):
+        low = torch.where(fits, high, torch.zeros_like(high))
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            ok = inside(rounded(middle))
+            low, high = torch.where(ok, middle, low), torch.where(ok, high, middle)
+        best = torch.where(fits[:, None], best, rounded(low))
+    return clean.with_waveforms(best)
+
+
+def nearest_step(waveforms: Tensor, bits: int | None) -> Tensor:
+    """Samples rounded to the grid of `bits`, k / 2^(bits-1) in [-1, 1); None leaves them as they are."""
+    if bits is None:
+        return waveforms
+    if not 2 <= bits <= 24:
+        raise InputError(f"expected 2 to 24 bits, got {bits}; audio files here have 16 (None keeps floats).")
+    steps = float(2 ** (bits - 1))
+    return (waveforms * steps).round().clamp(-steps, steps - 1) / steps

@@ -1,0 +1,67 @@
+"""Metrics, one shape for all: each clip gives additive parts, and parts add up to an estimate."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sottovoce.core.attack import Trial
+from sottovoce.core.statistics import clopper_pearson, ratio_bootstrap
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A summary with its interval. `n` counts the clips that have a value; without any, all is NaN."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+    method: str
+
+    def __str__(self) -> str:
+        return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
+
+
+class Metric(ABC):
+    """A subclass writes `measure`; the summary is the ratio of summed parts, so it merges over shards.
+
+    A mean has parts (value, 1), a rate (0 or 1, 1), a corpus error rate (errors, words).
+    A clip without a value has NaN parts, and one without a finite value infinite ones (the SNR of an
+    untouched clip): both are left out of the summary, never counted as 0.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    unit: ClassVar[str] = ""
+    of: ClassVar[Literal["decisions", "audio"]] = "audio"
+    """What it looks at: what the model said, or what was added to the clip."""
+    interval: ClassVar[Literal["bootstrap", "exact"]] = "bootstrap"
+    """"exact" for rates whose parts are 0 or 1: Clopper-Pearson, which has no zero width at 0 % and 100 %."""
+
+    @abstractmethod
+    def measure(self, trial: Trial) -> Tensor:
+        """`(batch, 2)` float64: numerator and weight of each clip."""
+
+    @final
+    def summarise(self, parts: NDArray[np.float64], *, level: float = 0.95) -> Estimate:
+        """The estimate over clips from their parts `(n, 2)`."""
+        scored = parts[np.isfinite(parts).all(axis=1)]
+        n = len(scored)
+        if n == 0:
+            return Estimate(float("nan"), float("nan"), float("nan"), 0, "none")
+        if self.interval == "exact":
+            found = clopper_pearson(round(scored[:, 0].sum()), n, level=level)
+            return Estimate(*found, f"Clopper-Pearson {level:.0%}")
+        return Estimate(*ratio_bootstrap(scored, level=level), f"bootstrap {level:.0%}")
+
+
+def clip_values(parts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """One value a clip from its parts `(n, 2)`; NaN where there is none."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(parts[:, 1] > 0, parts[:, 0] / parts[:, 1], np.nan)

@@ -1,0 +1,150 @@
+"""Intervals and tests: Clopper-Pearson, the exact binomial test, and a bootstrap for ratios of sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from sottovoce.errors import InputError
+
+Alternative = Literal["two-sided", "greater", "less"]
+Floats = NDArray[np.float64]
+
+# Resamples are drawn in blocks of about this many row numbers, which bounds the memory for any n.
+BLOCK = 2**20
+
+
+class Interval(NamedTuple):
+    """A value, its confidence interval, and how many observations stand behind it. NaN is "not known"."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+def clopper_pearson(successes: int, n: int, *, level: float = 0.95) -> Interval:
+    """Exact interval of a success rate. With n = 0 nothing is known and all three numbers are NaN."""
+    _check_counts(successes, n)
+    _check_level(level)
+    if n == 0:
+        return Interval(np.nan, np.nan, np.nan, 0)
+    bounds = stats.binomtest(successes, n).proportion_ci(confidence_level=level, method="exact")
+    return Interval(successes / n, float(bounds.low), float(bounds.high), n)
+
+
+def exact_binomial_p(
+    successes: int, n: int, *, p: float = 0.5, alternative: Alternative = "two-sided"
+) -> float:
+    """p-value of the exact binomial test that the success rate is `p`; NaN with n = 0."""
+    _check_counts(successes, n)
+    if n == 0:
+        return np.nan
+    return float(stats.binomtest(successes, n, p=p, alternative=alternative).pvalue)
+
+
+def ratio_bootstrap(
+    parts: ArrayLike, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
+) -> Interval:
+    """Interval of sum(parts[:, 0]) / sum(parts[:, 1]) for `parts (n, 2)`, by the BCa bootstrap over rows.
+
+    Corpus WER is errors over words; a plain mean is values over ones. Rows with a NaN are dropped: `n` counts
+    the rows used. One row has a value but no interval (NaN bounds), and so has an infinite sum; no rows, or
+    denominators that sum to zero, have no value either. Rows that all have one ratio, such as a fooling rate
+    of 1, give an interval of no width: use `clopper_pearson` for rates.
+    """
+    return _bootstrap(_as_rows(parts), _ratio, level, resamples, seed)
+
+
+def ratio_difference(
+    parts: ArrayLike, baseline: ArrayLike, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
+) -> Interval:
+    """Interval of the ratio of `parts` less that of `baseline`, both `(n, 2)`, row i of both on one clip.
+
+    Clips are resampled in pairs, so what a hard clip adds to both sides cancels. A pair with a NaN on
+    either side is dropped. Otherwise as `ratio_bootstrap`.
+    """
+    rows, others = _as_rows(parts), _as_rows(baseline)
+    if len(rows) != len(others):
+        raise InputError(
+            f"paired parts need equal lengths, got {len(rows)} and {len(others)}; match them by id."
+        )
+    pairs = np.concatenate([rows, others], axis=1)
+    return _bootstrap(pairs, lambda sums: _ratio(sums[:, :2]) - _ratio(sums[:, 2:]), level, resamples, seed)
+
+
+def _ratio(sums: Floats) -> Floats:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(sums[:, 1] == 0, np.nan, sums[:, 0] / sums[:, 1])
+
+
+def _bootstrap(
+    rows: Floats, statistic: Callable[[Floats], Floats], level: float, resamples: int, seed: int
+) -> Interval:
+    """BCa interval (Efron 1987) of a statistic of column sums, `(m, columns) -> (m,)`."""
+    _check_level(level)
+    if resamples < 1:
+        raise InputError(f"resamples must be at least 1, got {resamples}; 2000 is usual.")
+    rows = rows[~np.isnan(rows).any(axis=1)]
+    totals = rows.sum(axis=0, keepdims=True)
+    value = float(statistic(totals)[0])
+    if len(rows) < 2 or not np.isfinite(value):
+        return Interval(value, np.nan, np.nan, len(rows))
+    # A resample whose denominators are all zero has no ratio: the interval is of those that have one.
+    replicates = statistic(_resampled_sums(rows, resamples, seed))
+    replicates = replicates[~np.isnan(replicates)]
+    low, high = np.quantile(replicates, _bca_levels(replicates, value, statistic(totals - rows), level))
+    return Interval(value, float(low), float(high), len(rows))
+
+
+def _resampled_sums(rows: Floats, resamples: int, seed: int) -> Floats:
+    """Column sums of rows drawn with replacement: `(resamples, columns)`."""
+    generator = np.random.default_rng(seed)
+    columns = np.ascontiguousarray(rows.T)
+    n = len(rows)
+    sums = np.empty((resamples, len(columns)))
+    block = max(1, BLOCK // n)
+    for first in range(0, resamples, block):
+        picks = generator.integers(n, size=(min(block, resamples - first), n))
+        for index, column in enumerate(columns):
+            sums[first : first + block, index] = column[picks].sum(axis=1)
+    return sums
+
+
+def _bca_levels(replicates: Floats, value: float, left_out: Floats, level: float) -> Floats:
+    """The two quantile levels, moved for bias (z0) and for skewness (acceleration)."""
+    # Ties count half; the bounds keep z0 finite where every replicate falls on one side.
+    below = (np.mean(replicates < value) + np.mean(replicates <= value)) / 2
+    edge = 0.5 / len(replicates)
+    bias = stats.norm.ppf(np.clip(below, edge, 1.0 - edge))
+    left_out = left_out[~np.isnan(left_out)]
+    gaps = left_out.mean() - left_out if len(left_out) else np.zeros(1)
+    spread = np.sum(gaps**2) ** 1.5
+    acceleration = np.sum(gaps**3) / (6.0 * spread) if spread > 0 else 0.0
+    shifted = bias + stats.norm.ppf([(1.0 - level) / 2.0, (1.0 + level) / 2.0])
+    return np.asarray(stats.norm.cdf(bias + shifted / (1.0 - acceleration * shifted)), dtype=np.float64)
+
+
+def _as_rows(parts: ArrayLike) -> Floats:
+    rows = np.asarray(parts, dtype=np.float64)
+    if rows.size == 0:
+        return np.empty((0, 2))
+    if rows.ndim != 2 or rows.shape[1] != 2:
+        raise InputError(
+            f"parts must have shape (n, 2), numerator and denominator, got {rows.shape}; stack them."
+        )
+    return rows
+
+
+def _check_counts(successes: int, n: int) -> None:
+    if not 0 <= successes <= n:
+        raise InputError(f"successes must lie between 0 and n, got {successes} of {n}; check the counts.")
+
+
+def _check_level(level: float) -> None:
+    if not 0.0 < level < 1.0:
+        raise InputError(f"level must lie between 0 and 1, got {level}; write 95 % as 0.95.")

@@ -1,0 +1,100 @@
+"""A model, seen as two functions: a loss with a gradient to the waveform, and what a user would read."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from sottovoce.core.batch import AudioBatch
+from sottovoce.core.draws import Draws
+from sottovoce.errors import InputError, MissingPower
+
+Power = TypeVar("Power")
+
+
+class Target(ABC):
+    """A speech model under audit. Labels are strings in every family: a transcript or a class name."""
+
+    sample_rate: int
+
+    @abstractmethod
+    def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:
+        """How badly each clip fits its label, `(batch,)`, differentiable to `batch.waveforms`."""
+
+    @abstractmethod
+    def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
+        """What a user of the model would see, one string a clip."""
+
+    def check_labels(self, labels: Sequence[str]) -> None:
+        """Raise `InputError` for a label that the model cannot produce. Default: every string can be."""
+        return None
+
+    @property
+    def shortest(self) -> int:
+        """The fewest samples a clip may have: 20 ms unless the model says otherwise."""
+        return self.sample_rate // 50
+
+    @property
+    def longest(self) -> int | None:
+        """The most samples a clip may have; None: any length."""
+        return None
+
+    def power(self, kind: type[Power]) -> Power:
+        """This target as a `kind` (`Scores`, say), or `MissingPower` naming what is missing."""
+        if isinstance(self, kind):
+            return self
+        raise MissingPower(
+            f"{type(self).__name__} offers no {kind.__name__}; choose a target that does, or an attack "
+            "that needs only a loss (pgd, apgd, fgsm)."
+        )
+
+
+class Scores(ABC):
+    """The power of a classifier: one score a class, before the softmax."""
+
+    classes: tuple[str, ...]
+
+    @abstractmethod
+    def scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
+        """`(batch, classes)`, differentiable to `batch.waveforms`."""
+
+
+def check_clips(target: Target, batch: AudioBatch) -> None:
+    """Refuse clips that the target cannot hear right."""
+    if batch.sample_rate != target.sample_rate:
+        raise InputError(
+            f"expected audio at {target.sample_rate} Hz, got {batch.sample_rate} Hz; resample it first "
+            "(sottovoce.data.load_clip does)."
+        )
+    short = int(batch.lengths.argmin())
+    if int(batch.lengths[short]) < target.shortest:
+        raise InputError(
+            f"clip {batch.ids[short]!r}: expected at least {target.shortest} samples "
+            f"({1000 * target.shortest / target.sample_rate:.0f} ms), got {int(batch.lengths[short])}; "
+            "drop it or record it again."
+        )
+    long = int(batch.lengths.argmax())
+    if target.longest is not None and int(batch.lengths[long]) > target.longest:
+        raise InputError(
+            f"clip {batch.ids[long]!r}: expected at most {target.longest} samples "
+            f"({target.longest / target.sample_rate:g} s), got {int(batch.lengths[long])}; "
+            "cut it to that length."
+        )
+
+
+@contextmanager
+def evaluating(module: torch.nn.Module) -> Iterator[None]:
+    """Run a module in evaluation mode and hand it back as it was, whatever happens inside."""
+    modes = [(part, part.training) for part in module.modules()]
+    for part, _ in modes:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training

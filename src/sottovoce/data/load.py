@@ -1,0 +1,256 @@
+"""From an audio file to a clip on the 16-bit grid, and from a list of files to chunks of clips."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple, final
+
+import numpy as np
+import soundfile
+import soxr
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sottovoce.core.batch import AudioBatch
+from sottovoce.core.draws import Draws
+from sottovoce.errors import InputError
+
+_STEPS = 32768
+# Lossy decoders and float masters run a little over full scale; past 6 dB the file has another scale.
+_LOUDEST_PEAK = 2.0
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Clip:
+    """One mono clip with its label.
+
+    waveform: `(time,)` float32 on the 16-bit grid: multiples of 1/32768 in [-1, 1).
+    loaded: what was done on the way in, such as "resampled from 44100 Hz; rounded to 16 bits".
+    """
+
+    id: str
+    waveform: Tensor
+    sample_rate: int
+    label: str
+    loaded: str = ""
+
+
+@final
+@dataclass(frozen=True)
+class Entry:
+    """A clip that is yet to be loaded: a file, or `frames` samples of it from `start` on."""
+
+    id: str
+    path: Path
+    label: str
+    start: int = 0
+    frames: int | None = None
+
+
+@final
+@dataclass(frozen=True)
+class Failure:
+    """A clip that could not be loaded, and why."""
+
+    id: str
+    label: str
+    reason: str
+
+
+class Chunk(NamedTuple):
+    """A few clips in memory, and those that should have been among them."""
+
+    clips: list[Clip]
+    failures: list[Failure]
+
+
+@final
+@dataclass(frozen=True)
+class Corpus:
+    """A named list of clips. Audio is read when it is asked for, and can be asked for again.
+
+    note: what a reader of a report should know about the choice of clips.
+    """
+
+    name: str
+    entries: tuple[Entry, ...]
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.entries:
+            raise InputError(f"corpus {self.name!r}: expected at least one clip, got none; add audio files.")
+        seen: dict[str, Entry] = {}
+        for entry in self.entries:
+            twin = seen.setdefault(entry.id, entry)
+            if twin is not entry:
+                raise InputError(
+                    f"corpus {self.name!r}: expected different ids, got {entry.id!r} for both {twin.path} "
+                    f"and {entry.path}; rename one, or list them in a CSV with an id column."
+                )
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The different labels, sorted."""
+        return tuple(sorted({entry.label for entry in self.entries}))
+
+    def limit(self, count: int, seed: int = 0) -> Corpus:
+        """At most `count` clips, as many of each label as of any other while they last, in the old order.
+
+        A larger count adds clips and drops none.
+        """
+        if count < 1:
+            raise InputError(
+                f"corpus {self.name!r}: expected a limit of 1 clip or more, got {count}; raise it."
+            )
+        if count >= len(self):
+            return self
+        kept = set(_take_turns(self.entries, Draws(seed).turn("limit"))[:count])
+        note = f"{count} of {len(self)} clips, balanced over labels (seed {seed})"
+        return replace(
+            self,
+            entries=tuple(entry for place, entry in enumerate(self.entries) if place in kept),
+            note=f"{self.note}; {note}" if self.note else note,
+        )
+
+    def load(self, entry: Entry, sample_rate: int) -> Clip:
+        return load_clip(
+            entry.path,
+            sample_rate,
+            id=entry.id,
+            label=entry.label,
+            start=entry.start,
+            frames=entry.frames,
+        )
+
+    def chunks(self, size: int, sample_rate: int) -> Iterator[Chunk]:
+        """All clips, `size` entries at a time; a clip that cannot be loaded is a failure, not the end."""
+        if size < 1:
+            raise InputError(f"expected chunks of 1 clip or more, got {size}; raise it.")
+        for first in range(0, len(self), size):
+            chunk = Chunk([], [])
+            for entry in self.entries[first : first + size]:
+                try:
+                    chunk.clips.append(self.load(entry, sample_rate))
+                except InputError as error:
+                    chunk.failures.append(Failure(entry.id, entry.label, str(error)))
+            yield chunk
+
+
+def collate(clips: Sequence[Clip]) -> AudioBatch:
+    """Clips of one sample rate as a batch, padded with zeros."""
+    rates = sorted({clip.sample_rate for clip in clips})
+    if len(rates) != 1:
+        raise InputError(
+            f"expected clips of one sample rate, got {rates or 'no clips'}; "
+            "load them all at the target's rate."
+        )
+    return AudioBatch.of([clip.waveform.numpy() for clip in clips], rates[0], [clip.id for clip in clips])
+
+
+def load_clip(
+    path: str | Path,
+    sample_rate: int,
+    *,
+    id: str,
+    label: str,
+    start: int = 0,
+    frames: int | None = None,
+) -> Clip:
+    """A file, or a piece of it in its own samples, as a mono clip at `sample_rate` on the 16-bit grid."""
+    path = Path(path)
+    if sample_rate <= 0:
+        raise InputError(f"expected a sample rate above 0 Hz, got {sample_rate}; give samples per second.")
+    samples, file_rate, done = _read(path, start, frames)
+    _check(path, samples)
+    if samples.shape[1] > 1:
+        done.append(f"mixed down from {samples.shape[1]} channels")
+    mono = samples.mean(axis=1)
+    if file_rate != sample_rate:
+        done.append(f"resampled from {file_rate} Hz")
+        mono = soxr.resample(mono, file_rate, sample_rate, quality="HQ")
+        if not len(mono):
+            raise InputError(
+                f"{path}: expected sound, got {len(samples)} samples, which is none at {sample_rate} Hz; "
+                "drop the file."
+            )
+    waveform = _to_grid(mono, done)
+    return Clip(id, torch.from_numpy(waveform), sample_rate, label, "; ".join(done))
+
+
+def _read(path: Path, start: int, frames: int | None) -> tuple[NDArray[np.float64], int, list[str]]:
+    """Samples `(time, channels)`, their rate, and a remark if the file ended early."""
+    if not path.is_file():
+        raise InputError(f"{path}: expected an audio file, got {_what_is_at(path)}; check the path.")
+    try:
+        with soundfile.SoundFile(path) as file:
+            wanted = max(file.frames - start, 0) if frames is None else frames
+            if start:
+                file.seek(min(start, file.frames))
+            samples = file.read(wanted, dtype="float64", always_2d=True)
+            rate = int(file.samplerate)
+    except soundfile.SoundFileError as error:
+        reason = str(error).rpartition(": ")[2].rstrip(".")
+        raise InputError(
+            f"{path}: expected audio that libsndfile reads (WAV, FLAC, Ogg, MP3), got a file it rejects "
+            f"({reason}); convert or drop it."
+        ) from error
+    short = [f"{len(samples)} of {wanted} samples could be read"] if len(samples) < wanted else []
+    return samples, rate, short
+
+
+def _what_is_at(path: Path) -> str:
+    return "a folder" if path.is_dir() else "no such file"
+
+
+def _check(path: Path, samples: NDArray[np.float64]) -> None:
+    if not len(samples):
+        raise InputError(f"{path}: expected sound, got a file of zero length; record it again or drop it.")
+    if not np.isfinite(samples).all():
+        bad = int((~np.isfinite(samples)).any(axis=1).sum())
+        raise InputError(
+            f"{path}: expected finite samples, got NaN or infinity in {bad} of {len(samples)}; "
+            "repair or drop the file."
+        )
+    peak = float(np.abs(samples).max())
+    if peak > _LOUDEST_PEAK:
+        raise InputError(
+            f"{path}: expected samples in [-1, 1], got a peak of {peak:.4g}; "
+            "scale the file (divide by 32768 if it holds 16-bit numbers as floats)."
+        )
+
+
+def _to_grid(mono: NDArray[np.float64], done: list[str]) -> NDArray[np.float32]:
+    """`(time,)` rounded to multiples of 1/32768; what that changed is added to `done`."""
+    steps = mono * _STEPS
+    rounded = np.rint(steps)
+    kept = np.clip(rounded, -_STEPS, _STEPS - 1)
+    clipped = int((kept != rounded).sum())
+    if clipped:
+        done.append(f"clipped {clipped} of {len(mono)} samples")
+    if (rounded != steps).any():
+        done.append("rounded to 16 bits")
+    return (kept / _STEPS).astype(np.float32)
+
+
+def _take_turns(entries: Sequence[Entry], draws: Draws) -> list[int]:
+    """All places, ordered so that labels take turns; which clip of a label comes first is drawn."""
+    places: dict[str, list[int]] = {}
+    for place, entry in enumerate(entries):
+        places.setdefault(entry.label, []).append(place)
+    names = sorted(places)
+    turns: list[tuple[int, int, int]] = []
+    for rank, number in enumerate(draws.turn("labels").generator("order").permutation(len(names)).tolist()):
+        own = places[names[number]]
+        order = draws.generator(names[number]).permutation(len(own)).tolist()
+        turns += [(turn, rank, own[index]) for turn, index in enumerate(order)]
+    return [place for _, _, place in sorted(turns)]

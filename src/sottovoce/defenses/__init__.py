@@ -1,0 +1,1 @@
+"""Transforms that defend a target. Put them in front of it with `sottovoce.core.transform.Defended`."""

@@ -1,0 +1,30 @@
+"""Fewer bits: the bit-depth form of feature squeezing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from torch import Tensor
+
+from sottovoce.core.batch import AudioBatch
+from sottovoce.core.draws import Draws
+from sottovoce.core.grid import nearest_step
+from sottovoce.core.transform import Transform
+from sottovoce.errors import InputError
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Quantise(Transform):
+    """Round samples to `bits`. Rounding has no gradient of its own, so the identity's is used."""
+
+    bits: int = 8
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.bits <= 16:
+            raise InputError(f"expected 2 to 16 bits, got {self.bits}; 8 is usual.")
+
+    def apply(self, batch: AudioBatch, draws: Draws) -> Tensor:
+        rounded = nearest_step(batch.waveforms, self.bits)
+        return batch.waveforms + (rounded - batch.waveforms).detach()

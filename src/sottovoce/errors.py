@@ -1,0 +1,40 @@
+"""What can go wrong, by who can mend it. Every message says what was expected, what came, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class SottovoceError(Exception):
+    """Base of every error that sottovoce raises on purpose; the command line prints it as one line."""
+
+
+class InputError(SottovoceError, ValueError):
+    """Audio, a label, a setting or a plan that cannot be used."""
+
+
+class UnknownName(InputError):
+    """A name that is not on the list it was looked up in."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        near = get_close_matches(name, names, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names) or 'none'}."
+        super().__init__(f"unknown {kind} {name!r}: {hint}")
+
+
+class MissingPower(SottovoceError, TypeError):
+    """An attack or a vote needs something of a target that this target does not offer."""
+
+
+class MissingExtra(SottovoceError, ImportError):
+    """An optional dependency is not installed."""
+
+
+class GradientError(SottovoceError, ArithmeticError):
+    """A target's loss or gradient is not finite, so that no step can be taken."""
+
+
+class StoreError(SottovoceError, OSError):
+    """A run folder cannot be read or written."""

@@ -1,0 +1,80 @@
+"""What an attack did to the decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+
+from sottovoce.core.attack import Trial
+from sottovoce.core.metric import Metric
+
+
+@final
+class Accuracy(Metric):
+    """Share of clips that are still heard right."""
+
+    name, title, unit = "accuracy", "accuracy under attack", "%"
+    of: ClassVar[Literal["decisions", "audio"]] = "decisions"
+    interval: ClassVar[Literal["bootstrap", "exact"]] = "exact"
+
+    def measure(self, trial: Trial) -> Tensor:
+        return _rate(_right(trial.adversarial_texts, trial.labels))
+
+
+@final
+class CleanAccuracy(Metric):
+    """Share of clips that are heard right before the attack."""
+
+    name, title, unit = "clean-accuracy", "clean accuracy", "%"
+    of: ClassVar[Literal["decisions", "audio"]] = "decisions"
+    interval: ClassVar[Literal["bootstrap", "exact"]] = "exact"
+
+    def measure(self, trial: Trial) -> Tensor:
+        return _rate(_right(trial.clean_texts, trial.labels))
+
+
+@final
+class FoolingRatio(Metric):
+    """Share of clips whose decision changes (Moosavi-Dezfooli et al. 2017), right or wrong before."""
+
+    name, title, unit = "fooling-ratio", "fooling ratio", "%"
+    of: ClassVar[Literal["decisions", "audio"]] = "decisions"
+    interval: ClassVar[Literal["bootstrap", "exact"]] = "exact"
+
+    def measure(self, trial: Trial) -> Tensor:
+        return _rate(
+            [
+                after != before
+                for after, before in zip(trial.adversarial_texts, trial.clean_texts, strict=True)
+            ]
+        )
+
+
+@final
+class Success(Metric):
+    """Share of attacks that reach their goal, among the clips that the model heard right before."""
+
+    name, title, unit = "success", "attack success", "%"
+    of: ClassVar[Literal["decisions", "audio"]] = "decisions"
+    interval: ClassVar[Literal["bootstrap", "exact"]] = "exact"
+
+    def measure(self, trial: Trial) -> Tensor:
+        right = (
+            _right(trial.clean_texts, trial.labels) if trial.labels is not None else [True] * len(trial.clean)
+        )
+        return _rate([reached if fair else None for reached, fair in zip(trial.achieved, right, strict=True)])
+
+
+def _right(texts: Sequence[str], labels: Sequence[str] | None) -> list[bool] | list[None]:
+    if labels is None:
+        return [None] * len(texts)
+    return [text == label for text, label in zip(texts, labels, strict=True)]
+
+
+def _rate(outcomes: Sequence[bool | None]) -> Tensor:
+    """Parts (outcome, 1); NaN where there is no outcome."""
+    values = [float("nan") if outcome is None else float(outcome) for outcome in outcomes]
+    return torch.tensor([[value, 1.0] for value in values], dtype=torch.float64)

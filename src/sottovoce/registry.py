@@ -1,0 +1,174 @@
+"""Every part by name. Entries are "module:attribute" strings, loaded when asked for.
+
+A third-party package adds its own through the entry point group `sottovoce.plugins`: an entry point names a
+function that is called with `add`, and calls `add("attack", "mine", "my_package.attacks:Mine")`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from sottovoce.errors import InputError, UnknownName
+
+_PARTS: dict[str, dict[str, str]] = {
+    "target": {
+        "keyword": "sottovoce.targets.keyword:keyword",
+        "huggingface": "sottovoce.targets.huggingface:load_classifier",
+        "python": "sottovoce.targets.python:load_target",
+    },
+    "attack": {
+        "noise": "sottovoce.attacks.noise:WhiteNoise",
+        "fgsm": "sottovoce.attacks.pgd:Fgsm",
+        "pgd": "sottovoce.attacks.pgd:Pgd",
+        "apgd": "sottovoce.attacks.apgd:Apgd",
+        "apgd-dlr": "sottovoce.attacks.apgd:ApgdDlr",
+        "deepfool": "sottovoce.attacks.deepfool:DeepFool",
+        "cw": "sottovoce.attacks.carlini_wagner:CarliniWagner",
+        "genetic": "sottovoce.attacks.genetic:Genetic",
+    },
+    "universal": {
+        "uap": "sottovoce.attacks.universal:Uap",
+        "uap-hc": "sottovoce.attacks.universal:UapHc",
+    },
+    "goal": {
+        "evade": "sottovoce.core.goal:Evade",
+        "force": "sottovoce.core.goal:Force",
+    },
+    "budget": {
+        "linf": "sottovoce.core.budget:LInf",
+        "l2": "sottovoce.core.budget:L2",
+        "snr": "sottovoce.core.budget:Snr",
+        "dbmax": "sottovoce.core.budget:DbMax",
+    },
+    "transform": {
+        "gaussian": "sottovoce.defenses.smoothing:GaussianNoise",
+        "quantise": "sottovoce.defenses.quantise:Quantise",
+    },
+    "metric": {
+        "success": "sottovoce.metrics.decisions:Success",
+        "fooling-ratio": "sottovoce.metrics.decisions:FoolingRatio",
+        "accuracy": "sottovoce.metrics.decisions:Accuracy",
+        "clean-accuracy": "sottovoce.metrics.decisions:CleanAccuracy",
+        "snr": "sottovoce.metrics.distortion:SnrDb",
+        "segmental-snr": "sottovoce.metrics.distortion:SegmentalSnrDb",
+        "linf": "sottovoce.metrics.distortion:LInfNorm",
+        "l2": "sottovoce.metrics.distortion:L2Norm",
+        "db-max": "sottovoce.metrics.distortion:DbMax",
+        "db-max-vocal": "sottovoce.metrics.distortion:DbMaxVocal",
+        "db-max-background": "sottovoce.metrics.distortion:DbMaxBackground",
+        "db-mean": "sottovoce.metrics.distortion:DbMean",
+        "db-mean-vocal": "sottovoce.metrics.distortion:DbMeanVocal",
+        "db-mean-background": "sottovoce.metrics.distortion:DbMeanBackground",
+        "below-32db": "sottovoce.metrics.distortion:BelowAccepted",
+    },
+    "corpus": {
+        "embedded": "sottovoce.data.embedded:embedded",
+        "folder": "sottovoce.data.corpora:folder",
+        "csv": "sottovoce.data.corpora:table",
+        "speechcommands": "sottovoce.data.corpora:speech_commands",
+    },
+    "study": {
+        "V1": "sottovoce.studies.v1:STUDY",
+        "V2": "sottovoce.studies.v2:STUDY",
+        "V3": "sottovoce.studies.v3:STUDY",
+        "V4": "sottovoce.studies.v4:STUDY",
+        "V5": "sottovoce.studies.v5:STUDY",
+    },
+}
+
+
+def add(kind: str, name: str, where: str) -> None:
+    """Register a part: `where` is "module:attribute"."""
+    parts = _kind(kind)
+    if parts.get(name, where) != where:
+        raise InputError(f"{kind} {name!r} is {parts[name]!r} already, got {where!r}; choose another name.")
+    parts[name] = where
+
+
+def kinds() -> list[str]:
+    """The kinds of parts there are."""
+    return list(_PARTS)
+
+
+def names(kind: str) -> list[str]:
+    """All names of a kind, plugins included."""
+    _load_plugins()
+    return sorted(_kind(kind))
+
+
+def find(kind: str, name: str) -> Any:
+    """The class or function behind a name, imported now."""
+    _load_plugins()
+    parts = _kind(kind)
+    if name not in parts:
+        raise UnknownName(kind, name, parts)
+    module, _, attribute = parts[name].partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def build(kind: str, name: str, settings: Mapping[str, Any] | None = None) -> Any:
+    """A part with its settings, checked by name and type before anything runs."""
+    maker = find(kind, name)
+    settings = dict(settings or {})
+    hints, required = _settings_of(maker)
+    for key, value in settings.items():
+        if key not in hints:
+            raise UnknownName(f"setting of {kind} {name!r}:", key, hints)
+        settings[key] = _checked(f"{kind} {name!r}, setting {key!r}", hints[key], value)
+    missing = required - set(settings)
+    if missing:
+        raise InputError(
+            f"{kind} {name!r} expected a value for {', '.join(sorted(missing))}, got none; give one."
+        )
+    return maker(**settings)
+
+
+def _kind(kind: str) -> dict[str, str]:
+    if kind not in _PARTS:
+        raise UnknownName("kind of part", kind, _PARTS)
+    return _PARTS[kind]
+
+
+def _settings_of(maker: Any) -> tuple[dict[str, Any], set[str]]:
+    """Names and types of what a maker takes, and which of them it must be given."""
+    if is_dataclass(maker):
+        hints = get_type_hints(maker)
+        # `references` belongs to a goal's life with a batch, not to its settings.
+        taken = [item for item in fields(maker) if item.init and item.name != "references"]
+        required = {
+            item.name for item in taken if item.default is MISSING and item.default_factory is MISSING
+        }
+        return {item.name: hints[item.name] for item in taken}, required
+    function = maker.__init__ if inspect.isclass(maker) else maker
+    hints = get_type_hints(function)
+    taken_by = {key: value for key, value in inspect.signature(maker).parameters.items() if key != "self"}
+    needed = {key for key, value in taken_by.items() if value.default is inspect.Parameter.empty}
+    return {key: hints.get(key, Any) for key in taken_by}, needed
+
+
+def _checked(what: str, hint: Any, value: Any) -> Any:
+    try:
+        return TypeAdapter(hint).validate_python(value)
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"]
+        raise InputError(f"{what}: expected {hint}, got {value!r} ({reason}); mend the value.") from None
+
+
+@cache
+def _load_plugins() -> None:
+    for point in entry_points(group="sottovoce.plugins"):
+        try:
+            point.load()(add)
+        except Exception as error:
+            raise InputError(
+                f"expected plugin {point.name!r} ({point.value}) to register its parts, got: {error}; mend "
+                "or uninstall it."
+            ) from error

@@ -1,0 +1,1 @@
+"""From records to one page: `report.html`, which opens without a network."""

@@ -1,0 +1,196 @@
+"""Examples to hear and to see: players and spectrograms, embedded in the page."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import soundfile
+from matplotlib import colormaps
+from numpy.typing import NDArray
+from PIL import Image
+from scipy.signal import stft
+
+from sottovoce.audit.store import RunFolder
+from sottovoce.audit.summary import find_metric
+from sottovoce.core.record import Record
+from sottovoce.errors import InputError
+from sottovoce.report.trials import Trials
+from sottovoce.report.words import attack_title, defense_title, goal_title, number
+
+MOST_SAMPLES = 96_000
+"""Six seconds at 16 kHz: what keeps eighteen players within a few megabytes."""
+DIFFERENCE_PEAK = 0.5
+RANGE_DB = 100.0
+COLOURS = "magma"
+SHADES = 64
+"""More look the same on this scale and cost twice the bytes."""
+FIGURES = ("snr", "db-max", "db-mean", "db-mean-vocal", "db-mean-background")
+Samples = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Sound:
+    """One of the three signals of an example, as data URIs."""
+
+    title: str
+    note: str
+    audio: str
+    image: str
+    alt: str
+    top: str
+    end: str
+    """What the axes of the picture end at."""
+
+
+@dataclass(frozen=True)
+class Example:
+    clip: str
+    label: str
+    clean_text: str
+    heard: str
+    setting: str
+    figures: list[tuple[str, str]]
+    sounds: list[Sound]
+    trouble: str
+    """Why there is nothing to hear, where that is so."""
+
+
+def make_examples(folder: RunFolder, trials: Trials, count: int = 3) -> tuple[list[Example], list[Example]]:
+    """The least and the most audible successful examples, by the level of the background, else by SNR."""
+    loud, quiet = trials.extremes.pick(count)
+    return [make_example(folder, trials, each) for each in quiet], [
+        make_example(folder, trials, each) for each in loud
+    ]
+
+
+def make_example(folder: RunFolder, trials: Trials, record: Record) -> Example:
+    cell = trials.cells[record.cell]
+    words = [attack_title(cell.attack), goal_title(cell.goal), cell.budget_title]
+    figures = [(_title(name), _figure(record, name)) for name in FIGURES if name in record.parts]
+    if level := record.facts.get("intensity"):
+        figures.append(("intensity of the clip", level))
+    sounds, trouble = [], ""
+    try:
+        sounds = make_sounds(folder, record)
+    except (InputError, OSError, soundfile.LibsndfileError) as error:
+        trouble = f"The audio could not be read: {error}"
+    return Example(
+        clip=record.clip,
+        label=record.label,
+        clean_text=record.clean_text,
+        heard=record.adversarial_text,
+        setting=" · ".join([*words, defense_title(cell.defense)]),
+        figures=figures,
+        sounds=sounds,
+        trouble=trouble,
+    )
+
+
+def make_sounds(folder: RunFolder, record: Record) -> list[Sound]:
+    clean, rate, bits = _read(folder, record.audio["clean"])
+    adversarial, other_rate, _ = _read(folder, record.audio["adversarial"])
+    if len(clean) != len(adversarial) or rate != other_rate:
+        raise InputError(
+            f"expected two files of one length and rate, got {len(clean)} samples at {rate} Hz and "
+            f"{len(adversarial)} at {other_rate} Hz; run the audit anew."
+        )
+    delta = adversarial - clean
+    gain_db = difference_gain_db(delta)
+    # Silence has no level to refer to; full scale stands in for it.
+    top_db = max(_spectrum(clean).max(), -120.0)
+    cut = "" if len(clean) <= MOST_SAMPLES else f", first {MOST_SAMPLES / rate:.3g} s"
+    about = [
+        ("clean", f"heard as “{record.clean_text}”{cut}", clean, 0.0),
+        ("adversarial", f"heard as “{record.adversarial_text}”{cut}", adversarial, 0.0),
+        ("difference", f"played {number(gain_db, 'dB')} dB louder than it is{cut}", delta, gain_db),
+    ]
+    return [
+        Sound(
+            title=title,
+            note=note,
+            audio=_uri("audio/flac", encode(samples[:MOST_SAMPLES] * 10 ** (gain / 20), rate, bits)),
+            image=_uri("image/png", draw_spectrogram(samples, top_db)),
+            alt=f"Spectrogram of the {title} signal of clip {record.clip}, 0 to {rate / 2000:g} kHz over "
+            f"{len(clean) / rate:.2f} s, on a scale of {RANGE_DB:g} dB that ends at the clean clip's maximum",
+            top=f"{rate / 2000:g} kHz",
+            end=f"{len(clean) / rate:.2f} s",
+        )
+        for title, note, samples, gain in about
+    ]
+
+
+def difference_gain_db(delta: Samples) -> float:
+    """What brings the difference to half of full scale; 0 where there is none."""
+    peak = float(np.abs(delta).max(initial=0.0))
+    return 20.0 * math.log10(DIFFERENCE_PEAK / peak) if peak > 0 else 0.0
+
+
+def encode(samples: Samples, rate: int, bits: int) -> bytes:
+    """A FLAC file, lossless for 16-bit samples; integers, because libsndfile scales floats by 32767."""
+    steps = 2.0 ** (bits - 1)
+    whole = np.clip(np.round(samples * steps), -steps, steps - 1)
+    file = io.BytesIO()
+    content = whole.astype(np.int16) if bits == 16 else (whole * 2 ** (32 - bits)).astype(np.int32)
+    soundfile.write(file, content, rate, format="FLAC", subtype=f"PCM_{bits}")
+    return file.getvalue()
+
+
+def draw_spectrogram(samples: Samples, top_db: float) -> bytes:
+    """A PNG of a pixel a bin and frame, low frequencies at the bottom, on a scale that ends at `top_db`."""
+    shares = np.clip(1.0 + (_spectrum(samples) - top_db) / RANGE_DB, 0.0, 1.0)
+    picture = Image.fromarray(np.round(shares[::-1] * (SHADES - 1)).astype(np.uint8), mode="P")
+    picture.putpalette(np.round(255 * _palette(SHADES)).astype(np.uint8).tobytes())
+    file = io.BytesIO()
+    picture.save(file, format="png")
+    return file.getvalue()
+
+
+def colour_ramp() -> str:
+    """The spectrograms' colours as a CSS gradient, quiet to loud."""
+    colours = (f"rgb({r:.0f} {g:.0f} {b:.0f})" for r, g, b in 255 * _palette(9))
+    return f"linear-gradient(to right, {', '.join(colours)})"
+
+
+def _palette(count: int) -> Samples:
+    """`(count, 3)`, red, green and blue from 0 to 1."""
+    palette: Samples = colormaps[COLOURS](np.linspace(0.0, 1.0, count))[:, :3]
+    return palette
+
+
+def _spectrum(samples: Samples) -> Samples:
+    """Magnitudes in dB, `(frequencies, frames)`: windows of 512 samples, about 250 frames."""
+    size = min(512, len(samples))
+    step = max(1, len(samples) // 250)
+    _, _, found = stft(samples, nperseg=size, noverlap=max(0, size - step), boundary="zeros", padded=True)
+    spectrum: Samples = 20.0 * np.log10(np.abs(found) + 1e-9)
+    return spectrum
+
+
+def _read(folder: RunFolder, name: str) -> tuple[Samples, int, int]:
+    """Samples on the [-1, 1] scale, the rate, and the bits that a player needs."""
+    path = (folder.path / name).resolve()
+    if not path.is_relative_to(folder.path.resolve()):
+        raise InputError(f"expected a file in the folder of the run, got {name!r}; mend the record.")
+    with soundfile.SoundFile(path) as file:
+        bits = 16 if file.subtype == "PCM_16" else 24
+        samples: Samples = file.read(dtype="float64", always_2d=True)[:, 0]
+        return samples, file.samplerate, bits
+
+
+def _title(metric: str) -> str:
+    return find_metric(metric).title
+
+
+def _figure(record: Record, metric: str) -> str:
+    value, weight = record.parts[metric]
+    unit = find_metric(metric).unit
+    shown = number(value / weight if weight > 0 else math.nan, unit)
+    return f"{shown} {unit}" if shown != "–" and unit else shown
+
+
+def _uri(kind: str, content: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"

@@ -1,0 +1,266 @@
+"""The report's charts: Vega-Lite specifications, drawn in the page with colours from its style sheet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import altair as alt
+
+from sottovoce.audit.summary import CellSummary
+from sottovoce.metrics.distortion import ACCEPTED_DB
+from sottovoce.report.tables import Panel, boxes, has_success, snr_of
+from sottovoce.report.trials import NOISE, Trials
+from sottovoce.report.words import attack_title, number
+
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
+COLOURS = 8
+"""How many colours the style sheet has; a ninth attack starts over with another shape."""
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
+PARTS = {"": "whole clip", "-vocal": "vocal part", "-background": "background"}
+Spec = dict[str, Any]
+Layers = alt.LayerChart | alt.FacetChart
+
+
+@dataclass(frozen=True)
+class Series:
+    """How one attack is drawn, in every chart alike."""
+
+    name: str
+    colour: str
+    shape: str
+    noise: bool
+
+
+@dataclass(frozen=True)
+class Chart:
+    id: str
+    spec: Spec
+    description: str
+
+
+def make_series(panels: Sequence[Panel]) -> list[Series]:
+    """A colour and a shape for every attack; white noise is grey and dashed and comes last."""
+    parts = {str(item.cell.attack): item.cell.attack for panel in panels for item in panel.cells}
+    attacks = [part for part in parts.values() if part.name != NOISE]
+    found = [
+        Series(attack_title(part), f"var(--c{place % COLOURS + 1})", SHAPES[place % len(SHAPES)], False)
+        for place, part in enumerate(attacks)
+    ]
+    noises = [part for part in parts.values() if part.name == NOISE]
+    return found + [Series(attack_title(part), "var(--noise)", "circle", True) for part in noises]
+
+
+def success_chart(panel: Panel, series: Sequence[Series], name: str) -> Chart | None:
+    """Success against the budget asked for: lines over SNR, else points side by side."""
+    rows = [row for item in panel.cells if has_success(item) and (row := _row(item)) is not None]
+    if not rows:
+        return None
+    lines = all(row["asked"] is not None for row in rows) and len({row["asked"] for row in rows}) > 1
+    for row in rows:
+        row.pop("snr", None)
+    data = alt.InlineData(values=rows)
+    chart = _lines(data, series) if lines else _points(data, series, panel.budgets)
+    worded = f"Attack success by budget{', ' + panel.title if panel.title else ''}: " + "; ".join(
+        f"{row['attack']} at {row['budget']} {number(row['success'], '%')} %" for row in rows
+    )
+    return Chart(name, _finish(chart, worded), worded)
+
+
+def measured_chart(panel: Panel, series: Sequence[Series], name: str) -> Chart | None:
+    """Success against the mean SNR of the saved files, one point a cell."""
+    rows = [row for item in panel.cells if has_success(item) and (row := _row(item))["snr"] is not None]
+    if not rows:
+        return None
+    base = alt.Chart(alt.InlineData(values=rows))
+    x, y = _snr_axis("snr:Q", "measured SNR"), _rate_axis("success:Q")
+    across = base.mark_rule(strokeWidth=1.2, opacity=0.45).encode(
+        x=_snr_axis("snr_low:Q", "measured SNR"), x2="snr_high:Q", y=y, color=_colour(series)
+    )
+    upright = base.mark_rule(strokeWidth=1.2, opacity=0.45).encode(
+        x=x, y=_rate_axis("low:Q"), y2="high:Q", color=_colour(series)
+    )
+    points = base.mark_point(filled=True, size=70, opacity=1).encode(
+        x=x, y=y, color=_colour(series), shape=_shape(series), tooltip=_tooltip(measured=True)
+    )
+    worded = f"Attack success by measured mean SNR{', ' + panel.title if panel.title else ''}: " + "; ".join(
+        f"{row['attack']} {number(row['success'], '%')} % at {row['snr']:.1f} dB" for row in rows
+    )
+    return Chart(name, _finish(alt.layer(across, upright, points), worded), worded)
+
+
+@dataclass(frozen=True)
+class Distortion:
+    """The charts of distortion by part, and the groups of cells one may choose from."""
+
+    charts: list[tuple[str, Chart]]
+    groups: list[str]
+
+
+def distortion_charts(
+    panels: Sequence[Panel], trials: Trials, series: Sequence[Series], first: str
+) -> Distortion | None:
+    """Quantile boxes of dB_max and dB_mean on the whole clip, its vocal part and its background."""
+    cells = {
+        f"{panel.title} · {budget}" if panel.title else budget: panel.at(budget)
+        for panel in panels
+        for budget in panel.budgets
+    }
+    charts, shown = [], set()
+    for level in ("max", "mean"):
+        metrics = {f"db-{level}{suffix}": title for suffix, title in PARTS.items()}
+        rows = [
+            {"group": group, "part": metrics[box.metric], "attack": box.attack, "n": box.n}
+            | {f"q{k}": round(float(value), 2) for k, value in enumerate(box.quantiles)}
+            for group, members in cells.items()
+            for box in boxes(members, trials, metrics)
+        ]
+        if rows:
+            shown |= {row["group"] for row in rows}
+            chart = _boxes(rows, series, level, first if first in cells else next(iter(cells)))
+            words = f"dB {level} of the perturbation relative to the clip, by part and attack"
+            charts.append((f"dB {level}", Chart(f"distortion-{level}", _finish(chart, words), words)))
+    if not charts:
+        return None
+    return Distortion(charts, [group for group in cells if group in shown])
+
+
+def _row(item: CellSummary) -> dict[str, Any]:
+    success, snr = item.estimates["success"], item.estimates.get("snr")
+    budget = item.cell.budget
+    row: dict[str, Any] = {
+        "attack": attack_title(item.cell.attack),
+        "budget": item.cell.budget_title,
+        "asked": float(budget.settings["db"]) if budget.name == "snr" else None,
+        "success": round(success.value, 4),
+        "low": round(success.low, 4),
+        "high": round(success.high, 4),
+        "n": success.n,
+        "snr": None,
+    }
+    if snr is not None and snr_of(item) > -float("inf"):
+        row |= {"snr": round(snr.value, 2)}
+        bounds = (snr.low, snr.high) if snr.low == snr.low else (snr.value, snr.value)
+        row |= {"snr_low": round(bounds[0], 2), "snr_high": round(bounds[1], 2)}
+    return row
+
+
+def _lines(data: alt.InlineData, series: Sequence[Series]) -> Layers:
+    base = alt.Chart(data).encode(x=_snr_axis("asked:Q", "SNR asked for"), color=_colour(series))
+    band = base.mark_area(opacity=0.14).encode(y=_rate_axis("low:Q"), y2="high:Q", detail="attack:N")
+    line = base.mark_line(strokeWidth=2.2).encode(y=_rate_axis("success:Q"), strokeDash=_dash(series))
+    dots = base.mark_point(filled=True, size=64, opacity=1).encode(
+        y=_rate_axis("success:Q"), shape=_shape(series), tooltip=_tooltip()
+    )
+    return alt.layer(band, line, dots)
+
+
+def _points(data: alt.InlineData, series: Sequence[Series], budgets: Sequence[str]) -> Layers:
+    names = [item.name for item in series]
+    base = alt.Chart(data).encode(
+        x=alt.X("budget:N", title="budget", sort=list(budgets), axis=alt.Axis(labelAngle=0)),
+        xOffset=alt.XOffset("attack:N", sort=names, scale=alt.Scale(domain=names, padding=0.6)),
+        color=_colour(series),
+    )
+    rules = base.mark_rule(strokeWidth=2, opacity=0.5).encode(y=_rate_axis("low:Q"), y2="high:Q")
+    dots = base.mark_point(filled=True, size=80, opacity=1).encode(
+        y=_rate_axis("success:Q"), shape=_shape(series), tooltip=_tooltip()
+    )
+    return alt.layer(rules, dots)
+
+
+def _boxes(rows: list[Spec], series: Sequence[Series], level: str, first: str) -> Layers:
+    names = [item.name for item in series]
+    values = [row[f"q{k}"] for row in rows for k in (0, 4)]
+    edges = [min(values) - 2, max(*values, ACCEPTED_DB if level == "max" else max(values)) + 2]
+    base = (
+        alt.Chart(alt.InlineData(values=rows))
+        .transform_filter("datum.group === group")
+        .encode(
+            y=alt.Y("part:N", title=None, sort=list(PARTS.values())),
+            yOffset=alt.YOffset("attack:N", sort=names, scale=alt.Scale(domain=names, padding=0.3)),
+            color=_colour(series),
+            tooltip=_box_tooltip(),
+        )
+    )
+    axis = alt.Axis(labelExpr="replace(datum.label, '-', '−')", tickCount=7, labelFlush=False)
+    x = alt.X("q0:Q", title=f"dB {level}, quieter ←", scale=alt.Scale(domain=edges, nice=True), axis=axis)
+    whisker = base.mark_rule(strokeWidth=1.4).encode(x=x, x2="q4:Q")
+    box = base.mark_bar(opacity=0.35, cornerRadius=2).encode(x=alt.X("q1:Q"), x2="q3:Q")
+    middle = base.mark_tick(thickness=2.5, bandSize=12).encode(x=alt.X("q2:Q"))
+    layers = [whisker, box, middle]
+    if level == "max":
+        mark = alt.Chart(alt.InlineData(values=[{"at": ACCEPTED_DB}]))
+        layers.append(
+            mark.mark_rule(strokeDash=[5, 4], color="var(--mark)", strokeWidth=1.5).encode(x="at:Q")
+        )
+    rows_shown = len(PARTS) * max(2, len(names))
+    return (
+        alt.layer(*layers)
+        .add_params(alt.param(name="group", value=first))
+        .properties(height=max(180, 22 * rows_shown))
+    )
+
+
+def _snr_axis(field: str, what: str) -> alt.X:
+    axis = alt.Axis(tickCount=6, labelFlush=False)
+    return alt.X(field, title=f"{what} (dB), quieter →", scale=alt.Scale(zero=False, padding=14), axis=axis)
+
+
+def _rate_axis(field: str) -> alt.Y:
+    return alt.Y(
+        field,
+        title="attack success",
+        scale=alt.Scale(domain=[0, 1]),
+        axis=alt.Axis(format=".0%", tickCount=5, labelExpr="replace(datum.label, '%', ' %')"),
+    )
+
+
+def _colour(series: Sequence[Series]) -> alt.Color:
+    domain, colours = [item.name for item in series], [item.colour for item in series]
+    return alt.Color("attack:N", scale=alt.Scale(domain=domain, range=colours), legend=None)
+
+
+def _shape(series: Sequence[Series]) -> alt.Shape:
+    domain, shapes = [item.name for item in series], [item.shape for item in series]
+    return alt.Shape("attack:N", scale=alt.Scale(domain=domain, range=shapes), legend=None)
+
+
+def _dash(series: Sequence[Series]) -> alt.StrokeDash:
+    domain = [item.name for item in series]
+    dashes = [[6, 5] if item.noise else [1, 0] for item in series]
+    return alt.StrokeDash("attack:N", scale=alt.Scale(domain=domain, range=dashes), legend=None)
+
+
+def _tooltip(*, measured: bool = False) -> list[alt.Tooltip]:
+    found = [
+        alt.Tooltip("attack:N"),
+        alt.Tooltip("budget:N"),
+        alt.Tooltip("success:Q", format=".1%"),
+        alt.Tooltip("low:Q", format=".1%", title="95 % from"),
+        alt.Tooltip("high:Q", format=".1%", title="to"),
+        alt.Tooltip("n:Q", title="clips"),
+    ]
+    return [*found, alt.Tooltip("snr:Q", format=".1f", title="measured SNR (dB)")] if measured else found
+
+
+def _box_tooltip() -> list[alt.Tooltip]:
+    titles = {"q2": "median (dB)", "q1": "25 %", "q3": "75 %", "q0": "5 %", "q4": "95 %"}
+    shown = [alt.Tooltip(f"{key}:Q", format=".1f", title=title) for key, title in titles.items()]
+    return [alt.Tooltip("attack:N"), alt.Tooltip("part:N"), *shown, alt.Tooltip("n:Q", title="clips")]
+
+
+def _finish(chart: Layers, description: str) -> Spec:
+    """Width of the page, and colours as CSS variables, so that a chart follows light, dark and print."""
+    ink, faint = "var(--muted)", "var(--rule)"
+    axis = {
+        "labelColor": ink, "titleColor": ink, "gridColor": faint, "domainColor": faint, "tickColor": faint,
+        "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "titlePadding": 10,
+        "labelPadding": 6, "domain": False, "ticks": False, "labelLimit": 160,
+    }  # fmt: skip
+    sized = chart.properties(width="container", background="transparent", description=description)
+    if sized.height is alt.Undefined:
+        sized = sized.properties(height=280)
+    spec: Spec = sized.configure(font=FONT, axis=axis, view={"stroke": None}).to_dict()
+    return spec

@@ -1,0 +1,217 @@
+"""`report.html`: one page with everything in it, made from the plan, the records and nothing else."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import vl_convert
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from sottovoce.audit.plan import NO_DEFENSE, Plan, build_transforms
+from sottovoce.audit.store import RunFolder
+from sottovoce.audit.summary import CellSummary, Summary, summarise
+from sottovoce.core.metric import Estimate
+from sottovoce.errors import InputError, StoreError
+from sottovoce.report import figures, tables, verdict
+from sottovoce.report.examples import RANGE_DB, colour_ramp, make_examples
+from sottovoce.report.trials import Trials
+from sottovoce.report.words import attack_title, defense_title, describe_part, goal_title, plural, show
+
+METHODS = {
+    "Clopper-Pearson": "exact binomial interval of a rate, after Clopper and Pearson; it has a width even at "
+    "0 % and 100 %",
+    "bootstrap": "bootstrap over clips (BCa, after Efron, 2000 resamples, fixed seed) of a mean",
+}
+
+
+def write_report(folder: RunFolder) -> Path:
+    """Read plan, records and the audio of a few examples; write `report.html` whole or not at all."""
+    plan = folder.plan()
+    trials = Trials(plan)
+    summary = summarise(plan, trials.watch(folder.records()))
+    if not summary.cells and not summary.failures:
+        raise InputError(
+            f"expected a run with records, got none in {str(folder.path)!r}; run the audit first."
+        )
+    page = render(folder, plan, trials, summary)
+    torn = folder.report_path.with_suffix(".part")
+    try:
+        torn.write_text(page, encoding="utf-8")
+        os.replace(torn, folder.report_path)
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {folder.report_path}: {error.strerror}; free some space or mend its rights."
+        ) from None
+    return folder.report_path
+
+
+def render(folder: RunFolder, plan: Plan, trials: Trials, summary: Summary) -> str:
+    panels = tables.make_panels(plan, summary)
+    series = figures.make_series(panels)
+    curves = make_curves(panels, series)
+    distortion = make_distortion(panels, trials, series)
+    charts = [chart for curve in curves for chart in curve.charts]
+    charts += [chart for _, chart in distortion.charts] if distortion else []
+    script = bundle() if charts else ""
+    quiet, loud = make_examples(folder, trials)
+    level_columns = tables.measured(summary, tables.LEVEL_COLUMNS)
+    strongest = [(panel, panel.strongest(budget)) for panel in panels for budget in panel.budgets]
+    chosen = [(panel, verdict.choose(panel)) for panel in panels]
+    columns = tables.measured(summary, tables.MAIN)
+    classes = [found for panel in panels if (found := tables.class_table(panel, trials)) is not None]
+    page: str = template().render(
+        plan=plan,
+        about=folder.about(),
+        title=plan.model,
+        verdict=verdict.judge(plan, trials, panels) if panels else None,
+        claims=verdict.claims(plan),
+        setup=make_setup(plan, trials),
+        series=series,
+        curves=curves,
+        columns=columns,
+        cells=[(panel.title, tables.cell_rows(panel, columns)) for panel in panels],
+        others=(others := tables.other_metrics(summary)),
+        other_cells=[(panel.title, tables.cell_rows(panel, others)) for panel in panels],
+        distortion=distortion,
+        classes=classes,
+        levels=make_levels(chosen, trials, level_columns),
+        all_levels=make_levels(strongest, trials, level_columns),
+        level_columns=level_columns,
+        level_notes=tables.LEVELS,
+        quiet=quiet,
+        loud=loud,
+        ramp=Markup(colour_ramp()),
+        range_db=f"{RANGE_DB:g}",
+        ranked_by="mean level in the background" if trials.by_background.loudest else "SNR",
+        checks=verdict.find_doubts(plan, trials, summary, panels),
+        failures=summary.failures[: verdict.MOST_LISTED],
+        failures_left=max(0, len(summary.failures) - verdict.MOST_LISTED),
+        methods=list_methods(summary),
+        style=Markup(read("style.css")),
+        script=Markup(script),
+        policy=policy(script),
+    )
+    return page
+
+
+@dataclass(frozen=True)
+class Curve:
+    title: str
+    charts: list[figures.Chart]
+
+
+def make_curves(panels: list[tables.Panel], series: list[figures.Series]) -> list[Curve]:
+    found = []
+    for place, panel in enumerate(panels):
+        charts = [
+            figures.success_chart(panel, series, f"success-{place}"),
+            figures.measured_chart(panel, series, f"measured-{place}"),
+        ]
+        if drawn := [chart for chart in charts if chart is not None]:
+            found.append(Curve(panel.title, drawn))
+    return found
+
+
+def make_distortion(
+    panels: list[tables.Panel], trials: Trials, series: list[figures.Series]
+) -> figures.Distortion | None:
+    """Opens on the cells of the verdict."""
+    chosen = verdict.choose(panels[0]) if panels else None
+    if chosen is None:
+        return figures.distortion_charts(panels, trials, series, "")
+    words = [panels[0].title, chosen.cell.budget_title]
+    return figures.distortion_charts(panels, trials, series, " · ".join(word for word in words if word))
+
+
+def make_levels(
+    cells: list[tuple[tables.Panel, CellSummary | None]], trials: Trials, columns: list[tables.Column]
+) -> list[tables.LevelGroup]:
+    found = (tables.level_group(panel, item, trials, columns) for panel, item in cells)
+    return [group for group in found if group is not None]
+
+
+def make_setup(plan: Plan, trials: Trials) -> dict[str, Any]:
+    """What was attacked, with which parts and settings."""
+    clean = [(defense_title(name), trials.clean_accuracy(name)) for name in plan.defenses]
+    rates = ", ".join(f"{rate / 1000:g} kHz" for rate in sorted(trials.sample_rates))
+    facts = [
+        ("model", plan.model),
+        ("data", plan.data),
+        ("clips", plural(len(trials.clips), "clip") + (f" at {rates}" if rates else "")),
+        ("budgets", ", ".join(dict.fromkeys(cell.budget_title for cell in plan.cells()))),
+        ("seed", str(plan.seed)),
+        ("saved as", f"{plan.bits}-bit samples" if plan.bits else "floats, not rounded"),
+    ]
+    if plan.fit:
+        facts.append(("universal attacks fitted on", plan.fit))
+    elif any(cell.universal for cell in plan.cells()):
+        facts.append(
+            ("universal attacks fitted on", "every other clip of each class, left out of their rates")
+        )
+    if plan.average > 1:
+        facts.append(("gradients averaged over", plural(plan.average, "pass") + "es"))
+    return {
+        "facts": facts,
+        "clean": [(name, show(found, "%"), found.n) for name, found in clean if found is not None],
+        "attacks": [describe_part(part, "attack", attack_title(part)) for part in plan.attacks],
+        "goals": [describe_part(part, "goal", goal_title(part)) for part in plan.goals],
+        "defenses": [
+            (name, [repr(transform) for transform in build_transforms(name)])
+            for name in plan.defenses
+            if name != NO_DEFENSE
+        ],
+    }
+
+
+def list_methods(summary: Summary) -> list[tuple[str, str]]:
+    """How the intervals of this run were made."""
+    estimates: Iterable[Estimate] = (each for item in summary.cells for each in item.estimates.values())
+    names = dict.fromkeys(each.method for each in estimates if each.n)
+    return [(name, METHODS.get(name.split()[0], "")) for name in names]
+
+
+@cache
+def bundle() -> str:
+    """Vega, Vega-Lite and the page's own lines in one script, from the copies that vl-convert carries."""
+    version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    script: str = vl_convert.javascript_bundle(read("charts.js"), vl_version=version)
+    # A script element ends at the first "</script", wherever it stands.
+    return script.replace("</script", "<\\/script")
+
+
+def policy(script: str) -> str:
+    """A content security policy under which the browser itself refuses to load anything from outside."""
+    digest = base64.b64encode(sha256(script.encode()).digest()).decode()
+    scripts = f"'sha256-{digest}'" if script else "'none'"
+    return (
+        f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data:; "
+        "media-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def template() -> Any:
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["data"] = to_data
+    return environment.from_string(read("template.html"))
+
+
+def to_data(content: Any) -> Markup:
+    """JSON that cannot end the script element it stands in."""
+    return Markup(json.dumps(content, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"))
+
+
+def read(name: str) -> str:
+    return (files("sottovoce.report") / name).read_text(encoding="utf-8")

@@ -1,0 +1,217 @@
+"""The report's tables, as plain rows of shown figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sottovoce.audit.parts import Part
+from sottovoce.audit.plan import NO_DEFENSE, Plan
+from sottovoce.audit.summary import CellSummary, Summary, find_metric
+from sottovoce.core.metric import Estimate
+from sottovoce.report.trials import NOISE, Judged, Trials
+from sottovoce.report.words import Figure, attack_title, defense_title, goal_title, show
+
+MAIN = ("success", "fooling-ratio", "accuracy", "snr", "db-max", "below-32db")
+LEVEL_COLUMNS = ("success", "snr", "db-max", "db-mean-background", "below-32db")
+LEVELS = {"low": "below 50 dB", "medium": "50 to 70 dB", "high": "above 70 dB"}
+MOST_CLASSES = 60
+"""With more labels than this they are sentences, not classes."""
+SHORT_TITLES = {
+    "success": "success",
+    "accuracy": "accuracy",
+    "snr": "SNR",
+    "db-max": "dB max",
+    "below-32db": "below −32 dB",
+    "db-mean-background": "dB mean, background",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    title: str
+    unit: str
+
+    @classmethod
+    def of(cls, metric: str) -> Column:
+        found = find_metric(metric)
+        return cls(metric, SHORT_TITLES.get(metric, found.title), found.unit)
+
+
+@dataclass(frozen=True)
+class Row:
+    heads: tuple[str, ...]
+    figures: list[Figure]
+    clips: int
+    heard_right: int | None
+    failed: int
+    lost: int
+    noise: bool
+    span: int
+    """How many rows the attack's head covers; 0 where the row above covers it."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """All cells of one defense and one goal."""
+
+    title: str
+    defense: str
+    goal: Part
+    cells: list[CellSummary]
+
+    def at(self, budget: str) -> list[CellSummary]:
+        return [item for item in self.cells if item.cell.budget_title == budget]
+
+    @property
+    def budgets(self) -> list[str]:
+        return list(dict.fromkeys(item.cell.budget_title for item in self.cells))
+
+    def strongest(self, budget: str) -> CellSummary | None:
+        """The attack with the most success at a budget; among equals the quieter one."""
+        attacks = [item for item in self.at(budget) if item.cell.attack.name != NOISE and has_success(item)]
+        return max(attacks, key=lambda item: (item.estimates["success"].value, snr_of(item)), default=None)
+
+    def noise(self, budget: str) -> CellSummary | None:
+        found = [item for item in self.at(budget) if item.cell.attack.name == NOISE and has_success(item)]
+        return found[0] if found else None
+
+
+def has_success(item: CellSummary) -> bool:
+    return "success" in item.estimates and item.estimates["success"].n > 0
+
+
+def snr_of(item: CellSummary) -> float:
+    """The measured mean SNR in dB; without one, lower than any."""
+    found = item.estimates.get("snr")
+    return found.value if found is not None and np.isfinite(found.value) else -np.inf
+
+
+def make_panels(plan: Plan, summary: Summary) -> list[Panel]:
+    """Panels in the plan's order, the undefended model first."""
+    panels: dict[tuple[str, str], Panel] = {}
+    for item in summary.cells:
+        key = (item.cell.defense, str(item.cell.goal))
+        words = [defense_title(item.cell.defense)] if len(plan.defenses) > 1 else []
+        words += [goal_title(item.cell.goal)] if len(plan.goals) > 1 else []
+        blank = Panel(", ".join(words), item.cell.defense, item.cell.goal, [])
+        panels.setdefault(key, blank).cells.append(item)
+    return sorted(panels.values(), key=lambda panel: panel.defense != NO_DEFENSE)
+
+
+def measured(summary: Summary, wanted: Iterable[str]) -> list[Column]:
+    """Those of the wanted metrics that the run measured."""
+    known = {name for item in summary.cells for name in item.estimates}
+    return [Column.of(name) for name in wanted if name in known]
+
+
+def other_metrics(summary: Summary) -> list[Column]:
+    """What was measured beyond the main table."""
+    known = dict.fromkeys(name for item in summary.cells for name in item.estimates)
+    return measured(summary, [name for name in known if name not in (*MAIN, "clean-accuracy")])
+
+
+def cell_rows(panel: Panel, columns: list[Column]) -> list[Row]:
+    spans = _spans([attack_title(item.cell.attack) for item in panel.cells])
+    return [
+        Row(
+            heads=(attack_title(item.cell.attack), item.cell.budget_title),
+            figures=[show(item.estimates.get(column.name), column.unit) for column in columns],
+            clips=item.clips,
+            heard_right=item.estimates["success"].n if "success" in item.estimates else None,
+            failed=item.failed,
+            lost=item.lost_by_rounding,
+            noise=item.cell.attack.name == NOISE,
+            span=span,
+        )
+        for item, span in zip(panel.cells, spans, strict=True)
+    ]
+
+
+def _spans(names: list[str]) -> list[int]:
+    """At the start of each run of equal names its length, else 0."""
+    return [length if place == 0 else 0 for length in _runs(names) for place in range(length)]
+
+
+def _runs(names: list[str]) -> list[int]:
+    return [len(list(members)) for _, members in groupby(names)]
+
+
+@dataclass(frozen=True)
+class ClassTable:
+    """Success by class: a row a class, a column a budget with its strongest attack."""
+
+    title: str
+    budgets: list[tuple[str, str]]
+    rows: list[tuple[str, list[Figure]]]
+
+
+def class_table(panel: Panel, trials: Trials) -> ClassTable | None:
+    found = [(budget, item) for budget in panel.budgets if (item := panel.strongest(budget)) is not None]
+    tables = [_by_class(trials, item) for _, item in found]
+    classes = sorted({name for table in tables for name in table})
+    if not 2 <= len(classes) <= MOST_CLASSES or len(trials.clips) < 2 * len(classes):
+        return None
+    return ClassTable(
+        title=panel.title,
+        budgets=[(budget, attack_title(item.cell.attack)) for budget, item in found],
+        rows=[(name, [show(table.get(name), "%") for table in tables]) for name in classes],
+    )
+
+
+def _by_class(trials: Trials, item: CellSummary) -> dict[str, Estimate]:
+    judged = trials.judged[item.cell.id]
+    labels = np.array(judged.labels)
+    found = {name: judged.estimate("success", labels == name) for name in dict.fromkeys(judged.labels)}
+    return {name: estimate for name, estimate in found.items() if estimate is not None}
+
+
+@dataclass(frozen=True)
+class LevelGroup:
+    """The strongest attack at one budget, by how loud the clips are."""
+
+    title: str
+    rows: list[tuple[str, int, list[Figure]]]
+
+
+def level_group(
+    panel: Panel, item: CellSummary | None, trials: Trials, columns: list[Column]
+) -> LevelGroup | None:
+    if item is None:
+        return None
+    judged = trials.judged[item.cell.id]
+    levels = np.array(judged.levels)
+    rows = []
+    for level, members in ((level, levels == level) for level in LEVELS):
+        if members.any():
+            figures = [show(judged.estimate(column.name, members), column.unit) for column in columns]
+            rows.append((level, int(members.sum()), figures))
+    words = [panel.title, attack_title(item.cell.attack), item.cell.budget_title]
+    return LevelGroup(" · ".join(word for word in words if word), rows) if rows else None
+
+
+@dataclass(frozen=True)
+class Box:
+    """Quantiles of one measure on the clips of one cell."""
+
+    metric: str
+    attack: str
+    n: int
+    quantiles: NDArray[np.float64]
+    """5, 25, 50, 75 and 95 %."""
+
+
+def boxes(cells: Iterable[CellSummary], trials: Trials, metrics: Iterable[str]) -> list[Box]:
+    found = []
+    for item in cells:
+        for metric in metrics:
+            values = trials.judged.get(item.cell.id, Judged()).values(metric)
+            if len(values):
+                shares = np.quantile(values, (0.05, 0.25, 0.5, 0.75, 0.95))
+                found.append(Box(metric, attack_title(item.cell.attack), len(values), shares))
+    return found

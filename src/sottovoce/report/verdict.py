@@ -1,0 +1,253 @@
+"""What the records say in words: the verdict on top, and the doubts about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sottovoce.audit.plan import NO_DEFENSE, Plan
+from sottovoce.audit.summary import CellSummary, Summary
+from sottovoce.core.metric import Estimate
+from sottovoce.report.tables import Panel, has_success, snr_of
+from sottovoce.report.trials import NOISE, Trials
+from sottovoce.report.words import (
+    GAP,
+    Figure,
+    attack_title,
+    cell_title,
+    plural,
+    show,
+)
+
+HALF = 0.5
+FEW_CLIPS = 30
+"""Below this a 95 % interval of a rate can be wider than a third of the scale."""
+MOST_LISTED = 50
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One key figure."""
+
+    label: str
+    figure: Figure
+    kind: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    headline: list[str | Figure]
+    """Words and figures in turn."""
+    details: list[str]
+    tiles: list[Tile]
+
+
+def judge(plan: Plan, trials: Trials, panels: list[Panel]) -> Verdict:
+    """The verdict on the undefended model, or on the first defense where there is no other."""
+    first = panels[0]
+    clean = trials.clean_accuracy(first.defense)
+    subject = f"{plan.model} on {plural(len(trials.clips), 'clip')}"
+    words: list[str | Figure] = [subject]
+    if clean is not None:
+        words = [f"{subject}: ", show(clean, "%"), " heard right before any attack"]
+    tiles = [Tile("heard right, clean", show(clean, "%"), "clean")] if clean else []
+    chosen = choose(first)
+    if chosen is None:
+        return Verdict([*words, "."], ["No attack of this run has a success rate."], tiles)
+    success, budget = show(chosen.estimates["success"], "%"), chosen.cell.budget_title
+    attack = attack_title(chosen.cell.attack)
+    noise = first.noise(budget) if chosen.cell.attack.name != NOISE else None
+    words += [f"; {attack} at {budget} ", *_deed(chosen, success)]
+    at = budget.replace(" ", GAP)
+    tiles.append(Tile(f"{attack}, {at}", success, "attack"))
+    if noise is not None:
+        shown = show(noise.estimates["success"], "%")
+        words += [", white noise at the same level ", shown]
+        tiles.append(Tile(f"white noise, {at}", shown, "noise"))
+    if (below := chosen.estimates.get("below-32db")) is not None:
+        tiles.append(Tile(f"of these files peak below −32{GAP}dB", show(below, "%"), "level"))
+    details = [_rank(chosen), *_loudness(chosen), *_defended(panels, chosen)]
+    return Verdict([*words, "."], details, tiles)
+
+
+def choose(panel: Panel) -> CellSummary | None:
+    """The quietest budget at which some attack turns half of the decisions; else the strongest attack."""
+    best = [item for budget in panel.budgets if (item := panel.strongest(budget)) is not None]
+    best = best or [item for item in panel.cells if has_success(item)]
+    turning = [item for item in best if item.estimates["success"].value >= HALF]
+    if turning:
+        return max(turning, key=_quietness)
+    return max(best, key=lambda item: (item.estimates["success"].value, snr_of(item)), default=None)
+
+
+def _quietness(item: CellSummary) -> float:
+    """The SNR that the budget asks for, or the measured one where it asks for something else."""
+    budget = item.cell.budget
+    return float(budget.settings["db"]) if budget.name == "snr" else snr_of(item)
+
+
+def _deed(item: CellSummary, success: Figure) -> list[str | Figure]:
+    goal = item.cell.goal
+    if goal.name == "evade":
+        return ["changes ", success, " of the decisions that were right"]
+    if goal.name == "force":
+        return [
+            f"makes it hear “{goal.settings.get('text', '')}” in ",
+            success,
+            " of the clips it heard right",
+        ]
+    return [f"reaches its goal ({goal}) on ", success, " of the clips it heard right"]
+
+
+def _rank(chosen: CellSummary) -> str:
+    if chosen.cell.attack.name == NOISE:
+        return "Only white noise was tried: nothing is known of attacks."
+    if chosen.estimates["success"].value >= HALF:
+        return "This is the quietest budget tried at which an attack succeeds on at least half of the clips."
+    return "No attack tried succeeds on half of the clips at any budget; this is the strongest of them."
+
+
+def _loudness(chosen: CellSummary) -> list[str]:
+    snr = chosen.estimates.get("snr")
+    if snr is None or snr.n == 0:
+        return []
+    return [f"What it adds lies {show(snr, 'dB')} under the clip, as measured in the saved files (mean SNR)."]
+
+
+def _defended(panels: list[Panel], chosen: CellSummary) -> list[str]:
+    """The same attack and budget behind each defense."""
+    cell = chosen.cell
+    found = []
+    for panel in panels[1:]:
+        for item in panel.at(cell.budget_title):
+            same = item.cell.attack == cell.attack and item.cell.goal == cell.goal
+            if same and has_success(item) and panel.defense != NO_DEFENSE:
+                found.append(f"Behind {panel.defense} it is {show(item.estimates['success'], '%')}.")
+    return found
+
+
+@dataclass(frozen=True)
+class Check:
+    """One question asked of the records, and the answer."""
+
+    title: str
+    passed: bool
+    text: str
+    items: list[str]
+
+
+def find_doubts(plan: Plan, trials: Trials, summary: Summary, panels: list[Panel]) -> list[Check]:
+    checks = [
+        _unfinished(plan, summary),
+        _failures(summary),
+        _rounding(plan, summary),
+        _noise(panels),
+        _sizes(summary),
+    ]
+    return [check for check in checks if check is not None]
+
+
+def _unfinished(plan: Plan, summary: Summary) -> Check | None:
+    done = {item.cell.id for item in summary.cells}
+    missing = [cell_title(cell) for cell in plan.cells() if cell.id not in done]
+    if not missing:
+        return None
+    text = f"{len(missing)} of {plural(len(plan.cells()), 'cell')} of the plan have no record yet."
+    return Check("The run is not finished", False, text, missing)
+
+
+def _failures(summary: Summary) -> Check:
+    count = len(summary.failures)
+    if not count:
+        return Check("No clip failed", True, "Every clip that was tried has its figures.", [])
+    return Check(
+        f"{plural(count, 'failure')}",
+        False,
+        "These clips are in no rate and no mean; a failed clip never counts as a zero.",
+        [],
+    )
+
+
+def _rounding(plan: Plan, summary: Summary) -> Check | None:
+    if plan.bits is None:
+        return Check(
+            "Examples are floats",
+            False,
+            "Nothing was rounded: whether the examples survive in a 16-bit file is not known.",
+            [],
+        )
+    lost = [item for item in summary.cells if item.lost_by_rounding]
+    total = sum(item.lost_by_rounding for item in lost)
+    if not total:
+        text = f"Every success in floats is a success in the {plan.bits}-bit file too."
+        return Check("No success was lost by rounding", True, text, [])
+    return Check(
+        f"{plural(total, 'success').replace('successs', 'successes')} lost by rounding",
+        False,
+        f"They held as floats and do not hold in a {plan.bits}-bit file; the rates count the files.",
+        [f"{cell_title(item.cell)}: {item.lost_by_rounding} of {item.clips}" for item in lost],
+    )
+
+
+def _noise(panels: list[Panel]) -> Check | None:
+    pairs = [
+        (item, noise)
+        for panel in panels
+        for item in panel.cells
+        if item.cell.attack.name != NOISE and has_success(item)
+        if (noise := panel.noise(item.cell.budget_title)) is not None
+    ]
+    attacked = any(item.cell.attack.name != NOISE for panel in panels for item in panel.cells)
+    if not pairs:
+        text = "Add noise to the attacks: without it an attack cannot be told from any noise of its level."
+        return Check("No white noise to compare with", False, text, []) if attacked else None
+    close = [(item, noise) for item, noise in pairs if _overlap(_success(item), _success(noise))]
+    if not close:
+        text = (
+            f"In all {plural(len(pairs), 'comparison')} the attack's interval lies above that of the noise."
+        )
+        return Check("Every attack beats white noise", True, text, [])
+    return Check(
+        f"White noise does about as much in {len(close)} of {plural(len(pairs), 'comparison')}",
+        False,
+        "There the intervals overlap: the attack adds little to what noise of its level does.",
+        [
+            f"{cell_title(item.cell)}: {show(_success(item), '%')}, noise {show(_success(noise), '%')}"
+            for item, noise in close
+        ],
+    )
+
+
+def _sizes(summary: Summary) -> Check | None:
+    counts = [item.estimates["success"].n for item in summary.cells if "success" in item.estimates]
+    if not counts or min(counts) >= FEW_CLIPS:
+        return None
+    text = f"Some rates rest on {plural(min(counts), 'clip')}; read the intervals, not the values."
+    return Check("Few clips", False, text, [])
+
+
+def _success(item: CellSummary) -> Estimate:
+    return item.estimates["success"]
+
+
+def _overlap(attack: Estimate, noise: Estimate) -> bool:
+    return attack.low <= noise.high
+
+
+def claims(plan: Plan) -> tuple[list[str], list[str]]:
+    """What the report claims, and what it does not."""
+    saved = f"the saved {plan.bits}-bit files" if plan.bits else "the float waveforms, not rounded to files"
+    return (
+        [
+            f"The decisions are those of this model on {saved}.",
+            "Success counts the clips that the model heard right before; each rate has a 95 % interval "
+            "over clips.",
+            "SNR and dB compare what was added with the clip, sample by sample.",
+        ],
+        [
+            "No listener was asked. SNR and dB are measures of the signal: whether a person would notice "
+            "is not known from them.",
+            "−32 dB is a habit of the literature, not a threshold of hearing.",
+            "A low rate does not prove safety: another attack, or more steps, may do better.",
+            "Nothing was played through a loudspeaker and a microphone.",
+        ],
+    )

@@ -1,0 +1,121 @@
+"""Figures of the studies, on canvases of their own: nothing here touches matplotlib's global state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from sottovoce.core.statistics import Interval
+from sottovoce.studies.paper_v import ACCEPTED_DB
+
+Floats = NDArray[np.float64]
+Panel = tuple[str, Mapping[str, Floats]]
+Sweep = tuple[str, Literal["log", "linear"], Mapping[str, tuple[list[float], list[float]]]]
+
+INK, SOFT, OURS, PAPERS = "#1f2933", "#9aa5b1", "#0b7285", "#e8590c"
+MARKS = "osv^<>DPXhd*"
+
+
+def bars(ours: Mapping[str, Interval], paper: Mapping[str, float]) -> Figure:
+    """A bar a class with its interval, in per cent, and the paper's value as a mark."""
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    axes = figure.subplots()
+    places, values = np.arange(len(ours)), np.array([found.value for found in ours.values()])
+    low, high = (
+        np.array([found.low for found in ours.values()]),
+        np.array([found.high for found in ours.values()]),
+    )
+    reach = 100 * np.clip(np.stack([values - low, high - values]), 0, None)
+    axes.bar(places, 100 * values, 0.6, yerr=reach, color=OURS, ecolor=INK, capsize=3, label="here")
+    known = [(place, paper[label]) for place, label in enumerate(ours) if label in paper]
+    if known:
+        axes.plot(*zip(*known, strict=True), "D", color=PAPERS, label="paper")
+    axes.set(xticks=places, xticklabels=list(ours), ylim=(0, 105), ylabel="fooling ratio, %")
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    return _plain(figure)
+
+
+def curves(panels: Sequence[Sweep]) -> Figure:
+    """One panel under the other, one curve a class, in per cent."""
+    figure = Figure(figsize=(9, 3.6 * len(panels)), layout="constrained")
+    colours = matplotlib.colormaps["tab20"].colors  # type: ignore[attr-defined]
+    for axes, (title, scale, found) in zip(
+        figure.subplots(len(panels), squeeze=False)[:, 0], panels, strict=True
+    ):
+        for number, (label, (points, values)) in enumerate(found.items()):
+            mark, colour = MARKS[number % len(MARKS)], colours[number % len(colours)]
+            axes.plot(points, values, marker=mark, markersize=4, linewidth=1.4, color=colour, label=label)
+        axes.set(xscale=scale, xlabel=title, ylim=(-3, 103), ylabel="fooling ratio, %")
+        if scale == "log":
+            axes.xaxis.set_major_formatter("{x:g}")
+        axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1), fontsize=8)
+    return _plain(figure)
+
+
+def boxes(grid: Sequence[Sequence[Panel]], lines_db: Sequence[float] = (ACCEPTED_DB,)) -> Figure:
+    """A grid of panels, each with the spread of levels by class in dB and every clip as a dot.
+
+    A class has one height in all panels, empty where it has no level.
+    """
+    panels = [panel for row in grid for panel in row]
+    labels = max([list(levels) for _, levels in panels], key=len)
+    size = (max(6.5, 4.8 * len(grid[0])), 3.9 * len(grid))
+    figure = Figure(figsize=size, layout="constrained")
+    every = figure.subplots(len(grid), len(grid[0]), squeeze=False, sharex="row", sharey=True)
+    for axes, (title, levels) in zip(every.flat, panels, strict=True):
+        for line in lines_db:
+            axes.axvline(line, color=PAPERS, linewidth=1, linestyle="--")
+        for label, values in levels.items():
+            if len(values):
+                _box(axes, labels.index(label), values)
+        axes.set(yticks=range(len(labels)), yticklabels=labels, xlabel=title)
+        axes.set_ylim(len(labels) - 0.4, -0.6)
+    return _plain(figure)
+
+
+def _box(axes: Axes, place: int, values: Floats) -> None:
+    style = {"color": INK, "linewidth": 1}
+    axes.boxplot(
+        [values],
+        positions=[place],
+        widths=0.6,
+        orientation="horizontal",
+        manage_ticks=False,
+        showfliers=False,
+        boxprops=style,
+        whiskerprops=style,
+        capprops=style,
+        medianprops={"color": INK, "linewidth": 2},
+    )
+    # Dots are spread by rank, not at random, so that a figure is the same every time.
+    spread = (np.arange(len(values)) * 0.618) % 1.0 - 0.5
+    axes.plot(values, place + 0.4 * spread, ".", color=OURS, markersize=3, alpha=0.6)
+
+
+def heat_map(counts: NDArray[np.int_], classes: Sequence[str]) -> Figure:
+    """Clips by class (rows) and decision (columns), shaded by the share of the row."""
+    figure = Figure(figsize=(6.5, 5.8), layout="constrained")
+    axes = figure.subplots()
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    for row, column in zip(*np.nonzero(counts), strict=True):
+        colour = "white" if shares[row, column] > 0.5 else INK
+        axes.text(column, row, str(counts[row, column]), ha="center", va="center", fontsize=8, color=colour)
+    places = range(len(classes))
+    axes.set(xticks=places, yticks=places, yticklabels=classes, xlabel="decision", ylabel="class")
+    axes.set_xticks(places, classes, rotation=45, ha="right")
+    return figure
+
+
+def _plain(figure: Figure) -> Figure:
+    for axes in figure.axes:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(color=SOFT, alpha=0.3, linewidth=0.6)
+        axes.set_axisbelow(True)
+    return figure

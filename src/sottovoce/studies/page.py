@@ -1,0 +1,179 @@
+"""What a study leaves: `study.html` (one file that needs no network), its figures, and `results.json`."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from jinja2 import Environment
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from sottovoce.core.statistics import Interval
+from sottovoce.errors import StoreError
+from sottovoce.studies.bench import Bench
+from sottovoce.studies.study import FULL, Result, Study
+
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{{ study.id }}: {{ study.title }}</title>
+<style>
+{{ style }}
+body { display: block; max-width: 64rem; }
+h2 { margin-top: 2.6rem; }
+table { width: auto; }
+.paper { color: var(--mark); }
+.scope { border-left: 3px solid var(--mark); background: var(--sunk); padding: .7rem 1rem; margin: 1.2rem 0; }
+figure { margin: 2rem 0; }
+img { max-width: 100%; background: #fff; border-radius: 8px; }
+</style>
+</head>
+<body>
+<main>
+<h1>{{ study.id }}: {{ study.title }}</h1>
+<p class="eyebrow">After {{ study.paper }}. The paper: {{ study.reports }}.</p>
+<div class="scope">{% for line in scope %}<div>{{ line }}</div>{% endfor %}</div>
+{% for sheet in result.sheets %}
+<h2>{{ sheet.title }}</h2>
+<div class="scroll"><table>
+<thead><tr>
+{% for name in sheet.columns %}
+<th class="{{ 'num' if loop.index0 }}{{ ' paper' if name == 'paper' }}">{{ name }}</th>
+{% endfor %}
+</tr></thead>
+<tbody>
+{% for row in sheet.rows %}
+<tr>
+{% for cell in row %}
+<td class="{{ 'num' if loop.index0 }}{{ ' paper' if sheet.columns[loop.index0] == 'paper' }}">{{ cell }}</td>
+{% endfor %}
+</tr>
+{% endfor %}
+</tbody></table></div>
+{% if sheet.note %}
+<p class="note">{{ sheet.note }}</p>
+{% endif %}
+{% endfor %}
+{% for title, source in pictures %}
+<figure><img src="data:image/svg+xml;base64,{{ source }}" alt="{{ title }}">
+<figcaption class="note">{{ title }}.</figcaption></figure>
+{% endfor %}
+{% for note in notes %}
+<p class="note">{{ note }}</p>
+{% endfor %}
+</main>
+</body>
+</html>
+"""
+
+
+def scope_of(study: Study, bench: Bench) -> list[str]:
+    """What produced the numbers, and how that differs from the paper: stands on every page and table."""
+    setting, scale = bench.setting, bench.setting.scale
+    lines = [
+        f"Model {setting.model}, data {setting.data}, attack {setting.attack}, seed {setting.seed}, scale "
+        f"{scale.name}.",
+        f"Data: {bench.material.note}.",
+    ]
+    if not study.fits:
+        return lines
+    if scale == FULL:
+        lines.append(f"The paper's scale: {scale}; the model and the choice of clips are our own.")
+    else:
+        lines.append(f"NOT the paper's scale. Here: {scale}. Paper: {FULL}.")
+    smallest = min(len(pool) for pool in bench.material.fit.values())
+    if smallest <= scale.fit_clips and scale.sets > 1:
+        lines.append(
+            f"Some classes have no more than {smallest} clips to fit on, so that their {scale.sets} training "
+            "sets hold the same clips in another order."
+        )
+    judged = min(len(bench.material.valid_set(label)) for label in bench.classes)
+    if judged < 30:
+        lines.append(f"As few as {judged} clips a class to judge on: far too few to generalise from.")
+    return lines
+
+
+def notes_of(bench: Bench, result: Result) -> list[str]:
+    notes = list(result.notes)
+    if bench.unused:
+        name, reason = next(iter(bench.unused.items()))
+        notes.append(f"{len(bench.unused)} clips could not be used, such as {name}: {reason}")
+    return notes
+
+
+def write(study: Study, bench: Bench, result: Result) -> Path:
+    """Write the study's own folder inside the bench's; returns the page."""
+    folder = bench.folder / study.id
+    page = folder / "study.html"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for one in result.drawings:
+            one.figure.savefig(folder / f"{one.name}.png", dpi=130)
+        (folder / "results.json").write_text(
+            json.dumps(_facts(study, bench, result), indent=1, allow_nan=False) + "\n", encoding="utf-8"
+        )
+        page.write_text(_render(study, bench, result), encoding="utf-8")
+    except OSError as error:
+        raise StoreError(
+            f"expected to write {folder}, got: {error.strerror}; choose another --out."
+        ) from None
+    return page
+
+
+def _render(study: Study, bench: Bench, result: Result) -> str:
+    template = Environment(autoescape=True, trim_blocks=True).from_string(PAGE)
+    pictures = [(one.title, _svg(one.figure)) for one in result.drawings]
+    return template.render(
+        study=study,
+        result=result,
+        scope=scope_of(study, bench),
+        notes=notes_of(bench, result),
+        pictures=pictures,
+        style=Markup((files("sottovoce.report") / "style.css").read_text(encoding="utf-8")),
+    )
+
+
+def _svg(figure: Figure) -> str:
+    target = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "sottovoce"}):
+        figure.savefig(target, format="svg", metadata={"Date": None})
+    return base64.b64encode(target.getvalue()).decode()
+
+
+def _facts(study: Study, bench: Bench, result: Result) -> dict[str, Any]:
+    facts: dict[str, Any] = _finite(
+        {
+            "study": study.id,
+            "title": study.title,
+            "paper": study.paper,
+            "reports": study.reports,
+            "setting": bench.setting.to_json(),
+            "scope": scope_of(study, bench),
+            "notes": notes_of(bench, result),
+            "tables": [
+                {"title": one.title, "columns": one.columns, "rows": one.rows} for one in result.sheets
+            ],
+            "values": result.values,
+        }
+    )
+    return facts
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN: what is not known is null. Intervals become objects with names."""
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, Interval):
+        return _finite(value._asdict())
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,1 @@
+"""Models as targets: families, adapters, and the zoo that this project ships."""

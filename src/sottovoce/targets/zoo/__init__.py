@@ -1,0 +1,1 @@
+"""Models that this project defines and ships."""

@@ -1,0 +1,37 @@
+"""For everyone who writes a part of their own: toy targets, and a check for every law that parts obey.
+
+from sottovoce.testing import check_attack
+check_attack(MyAttack())  # raises ContractError with the law that was broken
+"""
+
+from sottovoce.testing.checks.attack import check_attack
+from sottovoce.testing.checks.budget import check_budget
+from sottovoce.testing.checks.goal import check_goal
+from sottovoce.testing.checks.metric import check_metric
+from sottovoce.testing.checks.target import check_target
+from sottovoce.testing.checks.transform import check_transform
+from sottovoce.testing.checks.universal import check_universal
+from sottovoce.testing.clips import clips_for, example_clips
+from sottovoce.testing.laws import ContractError, Law
+from sottovoce.testing.sequence_toys import ToyAttention, ToyCtc, ToyTransducer
+from sottovoce.testing.toys import ToyClassifier, ToyNoise, toy_random
+
+__all__ = [
+    "ContractError",
+    "Law",
+    "ToyAttention",
+    "ToyClassifier",
+    "ToyCtc",
+    "ToyNoise",
+    "ToyTransducer",
+    "check_attack",
+    "check_budget",
+    "check_goal",
+    "check_metric",
+    "check_target",
+    "check_transform",
+    "check_universal",
+    "clips_for",
+    "example_clips",
+    "toy_random",
+]

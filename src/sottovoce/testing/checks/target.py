@@ -1,0 +1,212 @@
+"""The laws of targets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sottovoce.core.batch import AudioBatch
+from sottovoce.core.draws import Draws
+from sottovoce.core.target import Scores, Target, check_clips
+from sottovoce.errors import InputError, MissingPower
+from sottovoce.testing.clips import clips_for, widened
+from sottovoce.testing.guards import check_random_state, in_training_mode, unchanged
+from sottovoce.testing.laws import ContractError, Law, distance, gap, require
+
+DRAWS = Draws(7, ("contract",))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """All that a target says to a batch, clip by clip, so that batches of other shapes can be compared."""
+
+    loss: Tensor
+    gradients: tuple[Tensor, ...]
+    texts: tuple[str, ...]
+    scores: Tensor | None
+
+    def select(self, rows: Sequence[int]) -> Answer:
+        picked = list(rows)
+        return Answer(
+            self.loss[picked],
+            tuple(self.gradients[row] for row in picked),
+            tuple(self.texts[row] for row in picked),
+            None if self.scores is None else self.scores[picked],
+        )
+
+    def difference(self, other: Answer, tolerance: float) -> str | None:
+        """What differs by more than the tolerance, in words; None: nothing."""
+        if gap(other.loss, self.loss) > tolerance:
+            return f"loss ({self.loss.tolist()} and {other.loss.tolist()})"
+        if (
+            self.scores is not None
+            and other.scores is not None
+            and gap(other.scores, self.scores) > tolerance
+        ):
+            return "scores"
+        for mine, theirs in zip(self.gradients, other.gradients, strict=True):
+            # A gradient has a scale of its own, and a kink may amplify the last digit of a loss.
+            if distance(theirs, mine, float(mine.abs().max()) or 1.0) > 10.0 * tolerance:
+                return "gradient"
+        if self.texts != other.texts:
+            return f"decoded text ({self.texts} and {other.texts})"
+        return None
+
+
+def check_target(
+    target: Target,
+    clips: AudioBatch | None = None,
+    labels: Sequence[str] | None = None,
+    *,
+    tolerance: float = 1e-4,
+) -> None:
+    """Raise `ContractError` where a target breaks a law.
+
+    clips: three or more clips of different lengths; made up where not given.
+    labels: one a clip; what the target itself says where not given.
+    tolerance: largest difference that float arithmetic may make, as a share of the largest value.
+    """
+    batch = clips_for(target) if clips is None else clips
+    with unchanged(target):
+        with torch.no_grad():
+            told = target.decode(batch, draws=DRAWS)
+        wanted = tuple(told) if labels is None else tuple(labels)
+        _check_shapes(target, batch, wanted)
+        whole = ask(target, batch, wanted)
+    check_random_state(lambda: ask(target, batch, wanted), lambda a, b: a.difference(b, tolerance))
+    _check_training_mode(target, batch, wanted, whole, tolerance)
+    _check_gradient(batch, whole)
+    wide = ask(target, widened(batch, longest=target.longest), wanted)
+    difference = whole.difference(wide, tolerance)
+    require(difference is None, Law.PADDING, f"More padding changed the {difference}.")
+    _check_isolation(target, batch, wanted)
+    _check_batches(target, batch, wanted, whole, tolerance)
+    _check_input(target)
+
+
+def ask(target: Target, batch: AudioBatch, labels: Sequence[str]) -> Answer:
+    """Loss, gradient, scores where there are any, and text. The gradient is taken as an attack takes it."""
+    leaf = batch.waveforms.detach().clone().requires_grad_()
+    with torch.enable_grad():
+        loss = target.loss(batch.with_waveforms(leaf), labels, draws=DRAWS)
+        gradient = slope(loss.sum(), leaf)
+    with torch.no_grad():
+        texts = target.decode(batch, draws=DRAWS)
+        scorer = scorer_of(target)
+        scores = None if scorer is None else scorer.scores(batch, draws=DRAWS)
+    lengths = batch.lengths.tolist()
+    gradients = tuple(row[:length] for row, length in zip(gradient, lengths, strict=True))
+    return Answer(loss.detach(), gradients, tuple(texts), scores)
+
+
+def scorer_of(target: Target) -> Scores | None:
+    """The target's scores, where it has that power."""
+    try:
+        return target.power(Scores)
+    except MissingPower:
+        return None
+
+
+def slope(value: Tensor, leaf: Tensor, *, keep: bool = False) -> Tensor:
+    """The gradient of a scalar to the waveform; raises where the two are not connected."""
+    require(value.requires_grad, Law.GRADIENT, "The result is detached: it carries no gradient at all.")
+    (gradient,) = torch.autograd.grad(value, leaf, allow_unused=True, retain_graph=keep)
+    require(
+        gradient is not None,
+        Law.GRADIENT,
+        "The result does not depend on the waveform: features are detached.",
+    )
+    return gradient
+
+
+def _check_shapes(target: Target, batch: AudioBatch, labels: Sequence[str]) -> None:
+    count = len(batch)
+    with torch.no_grad():
+        loss = target.loss(batch, labels, draws=DRAWS)
+        texts = target.decode(batch, draws=DRAWS)
+        scorer = scorer_of(target)
+        scores = None if scorer is None else scorer.scores(batch, draws=DRAWS)
+    got = tuple(loss.shape)
+    require(got == (count,), Law.SHAPE, f"Expected a loss of shape ({count},), one a clip, got {got}.")
+    require(len(texts) == count, Law.SHAPE, f"Expected {count} decoded texts, got {len(texts)}.")
+    if scorer is not None and scores is not None:
+        expected, got = (count, len(scorer.classes)), tuple(scores.shape)
+        require(got == expected, Law.SHAPE, f"Expected scores of shape {expected}, got {got}.")
+
+
+def _check_training_mode(
+    target: Target, batch: AudioBatch, labels: Sequence[str], whole: Answer, tolerance: float
+) -> None:
+    """A user may hand over a module in training mode: it is used in evaluation mode and handed back as is."""
+    with in_training_mode(target), unchanged(target):
+        answer = ask(target, batch, labels)
+    difference = whole.difference(answer, tolerance)
+    detail = f"A module in training mode changed the {difference}; run it under `evaluating`."
+    require(difference is None, Law.UNCHANGED, detail)
+
+
+def _check_gradient(batch: AudioBatch, whole: Answer) -> None:
+    for name, gradient in zip(batch.ids, whole.gradients, strict=True):
+        require(
+            bool(torch.isfinite(gradient).all()), Law.GRADIENT, f"Clip {name!r} has NaN or infinity in it."
+        )
+        require(
+            bool((gradient != 0).any()),
+            Law.GRADIENT,
+            f"Clip {name!r} has zero everywhere; a rounding step needs StraightThrough.",
+        )
+
+
+def _check_isolation(target: Target, batch: AudioBatch, labels: Sequence[str]) -> None:
+    leaf = batch.waveforms.detach().clone().requires_grad_()
+    with torch.enable_grad():
+        loss = target.loss(batch.with_waveforms(leaf), labels, draws=DRAWS)
+        for row in range(len(batch)):
+            gradient = slope(loss[row], leaf, keep=True).abs().amax(dim=1)
+            check_leak(gradient, row, "loss", batch)
+
+
+def check_leak(peaks: Tensor, row: int, what: str, batch: AudioBatch) -> None:
+    """`peaks (batch,)`: how strongly each clip moves what belongs to clip `row` alone."""
+    leaks = peaks > 1e-6 * peaks[row]
+    leaks[row] = False
+    others = [batch.ids[other] for other in leaks.nonzero()[:, 0].tolist()]
+    require(
+        not others, Law.ISOLATED, f"The {what} of clip {batch.ids[row]!r} depends on {', '.join(others)}."
+    )
+
+
+def _check_batches(
+    target: Target, batch: AudioBatch, labels: Sequence[str], whole: Answer, tolerance: float
+) -> None:
+    count = len(batch)
+    backwards = list(reversed(range(count)))
+    for rows in [*([row] for row in range(count)), backwards]:
+        answer = ask(target, batch.select(rows), [labels[row] for row in rows])
+        difference = whole.select(rows).difference(answer, tolerance)
+        where = f"clip {batch.ids[rows[0]]!r} alone" if len(rows) == 1 else "another order of the batch"
+        require(difference is None, Law.ALONE, f"For {where} the {difference} differs.")
+
+
+def _check_input(target: Target) -> None:
+    rate, short = target.sample_rate, target.shortest
+    bad = {
+        "another sample rate": AudioBatch.of([torch.zeros(short * 4)], rate * 2),
+        "a clip that is too short": AudioBatch.of([torch.zeros(max(1, short - 1))], rate)
+        if short > 1
+        else None,
+        "a clip that is too long": AudioBatch.of([torch.zeros(target.longest + 1)], rate)
+        if target.longest is not None
+        else None,
+    }
+    for what, batch in bad.items():
+        if batch is None:
+            continue
+        try:
+            check_clips(target, batch)
+        except InputError:
+            continue
+        raise ContractError(Law.INPUT, f"Expected InputError for {what}, got none.")

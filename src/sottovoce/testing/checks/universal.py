@@ -1,0 +1,99 @@
+"""The laws of universal attacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+from sottovoce.core.batch import AudioBatch
+from sottovoce.core.budget import Budget, LInf, Snr
+from sottovoce.core.draws import Draws
+from sottovoce.core.goal import Evade, Goal
+from sottovoce.core.target import Target
+from sottovoce.core.universal import Perturbation, UniversalAttack
+from sottovoce.testing.checks.attack import check_examples
+from sottovoce.testing.clips import clips_for, example_clips
+from sottovoce.testing.guards import check_random_state, unchanged
+from sottovoce.testing.laws import Law, gap, require
+from sottovoce.testing.toys import ToyClassifier
+
+DRAWS = Draws(7, ("contract",))
+BUDGETS: tuple[Budget, ...] = (LInf(0.01), Snr(20.0))
+
+
+def check_universal(
+    attack: UniversalAttack,
+    target: Target | None = None,
+    budgets: Sequence[Budget] = BUDGETS,
+    *,
+    goal: Goal | None = None,
+    clips: AudioBatch | None = None,
+) -> None:
+    """Raise `ContractError` where a universal attack breaks a law.
+
+    target: a toy classifier where not given.
+    goal: to evade, where not given.
+    """
+    target = ToyClassifier() if target is None else target
+    clean = clips_for(target) if clips is None else clips
+    goal = Evade() if goal is None else goal
+    with unchanged(target):
+        for place, budget in enumerate(budgets):
+            found = _fit(attack, target, [clean], goal, budget)
+            _check_perturbation(found, target, clean, goal, budget)
+            if place == 0:
+                check_random_state(lambda: _fit(attack, target, [clean], goal, budgets[0]), _difference)
+                _check_order(attack, target, clean, goal, budget, found)
+                _check_saving(found)
+
+
+def _fit(
+    attack: UniversalAttack, target: Target, clips: Sequence[AudioBatch], goal: Goal, budget: Budget
+) -> Perturbation:
+    return attack.fit(target, clips, goal, budget, draws=DRAWS)
+
+
+def _difference(one: Perturbation, two: Perturbation) -> str | None:
+    # A single sign that flips at the end of a long fit is float noise; a different walk is not.
+    return "perturbation" if gap(one.waveform, two.waveform) > 1e-4 else None
+
+
+def _check_perturbation(
+    found: Perturbation, target: Target, clean: AudioBatch, goal: Goal, budget: Budget
+) -> None:
+    """Laid on the clips of the fit, on longer ones, and on the shortest that the target can hear."""
+    rate = target.sample_rate
+    same = found.sample_rate == rate
+    require(same, Law.SHAPE, f"Expected a perturbation at {rate} Hz, got {found.sample_rate} Hz.")
+    longest = len(found.waveform) * 2.5 if target.longest is None else target.longest
+    others = example_clips(rate, seconds=[longest / rate, target.shortest / rate])
+    for batch in (clean, others):
+        trial = found(target, batch, goal, budget, draws=DRAWS)
+        check_examples(trial, goal, budget, target)
+
+
+def _check_order(
+    attack: UniversalAttack,
+    target: Target,
+    clean: AudioBatch,
+    goal: Goal,
+    budget: Budget,
+    found: Perturbation,
+) -> None:
+    """The same clips in other batches lead to the same perturbation."""
+    rows = list(range(len(clean)))
+    batches = [clean.select([rows[-1]]), clean.select(rows[:-1][::-1])]
+    again = _fit(attack, target, batches, goal, budget)
+    require(_difference(found, again) is None, Law.ALONE, "The same clips in other batches gave another one.")
+
+
+def _check_saving(found: Perturbation) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "perturbation.safetensors"
+        found.save(path)
+        loaded = Perturbation.load(path)
+    same = torch.equal(loaded.waveform, found.waveform.cpu()) and loaded.sample_rate == found.sample_rate
+    require(same and loaded.made_by == found.made_by, Law.SAVED, "A saved perturbation loads as another one.")

@@ -1,0 +1,248 @@
+"""Toy recognisers, one a family: CTC, attention, transducer. Each hears frames and writes letters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import final
+
+import torch
+from torch import Tensor
+
+from sottovoce.core.batch import AudioBatch
+from sottovoce.core.draws import Draws
+from sottovoce.core.target import Target, evaluating
+from sottovoce.errors import InputError
+from sottovoce.testing.toys import SAMPLE_RATE, Frames, weights
+
+LETTERS = "abcde "
+# Token 0 is the blank of CTC and transducer, and the start and the end of the attention decoder's text.
+SPECIAL = 0
+WIDTH = 12
+FRAME = 50
+
+
+class ToyRecogniser(Target):
+    """What the families share: a rate, frames of 50 ms, and an alphabet."""
+
+    sample_rate = SAMPLE_RATE
+
+    @property
+    def shortest(self) -> int:
+        return FRAME
+
+    def check_labels(self, labels: Sequence[str]) -> None:
+        for label in labels:
+            strange = sorted(set(label) - set(LETTERS))
+            if strange:
+                raise InputError(
+                    f"expected letters of {LETTERS!r}, got {''.join(strange)!r}; mend the label."
+                )
+
+    def tokens(self, labels: Sequence[str], device: torch.device) -> tuple[Tensor, Tensor]:
+        """Padded tokens `(batch, letters)` from 1 on, and lengths `(batch,)`."""
+        self.check_labels(labels)
+        rows = [torch.tensor([LETTERS.index(letter) + 1 for letter in label]).long() for label in labels]
+        lengths = torch.tensor([len(row) for row in rows], device=device)
+        return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device), lengths
+
+
+def spell(tokens: Sequence[int]) -> str:
+    return "".join(LETTERS[token - 1] for token in tokens)
+
+
+@final
+class CtcModule(torch.nn.Module):
+    """Log probabilities of tokens, `(batch, frames, 1 + letters)`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frames = Frames(WIDTH, FRAME, seed=11, scale=8.0)
+        self.readout = weights(12, WIDTH, 1 + len(LETTERS))
+
+    def forward(self, waveforms: Tensor) -> Tensor:
+        scores: Tensor = self.frames(waveforms).tanh() @ self.readout
+        return scores.log_softmax(dim=-1)
+
+
+@final
+class ToyCtc(ToyRecogniser):
+    """A recogniser trained with CTC (Graves et al. 2006): one token a frame, repeats and blanks dropped."""
+
+    def __init__(self) -> None:
+        self.module: CtcModule = CtcModule().eval()
+
+    def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:
+        tokens, lengths = self.tokens(labels, batch.device)
+        frames = self.module.frames.count(batch.lengths)
+        for name, label, count in zip(batch.ids, labels, frames.tolist(), strict=True):
+            # A blank must part two equal letters. Without room the loss is infinite and has no gradient.
+            needed = len(label) + sum(one == two for one, two in pairwise(label))
+            if needed > count:
+                raise InputError(
+                    f"clip {name!r}: expected a label that fits {count} frames, got {label!r}, which needs "
+                    f"{needed}; take a shorter label or a longer clip."
+                )
+        with evaluating(self.module):
+            log_probs = self.module(batch.waveforms).transpose(0, 1)
+        return torch.nn.functional.ctc_loss(
+            log_probs, tokens, frames, lengths, blank=SPECIAL, reduction="none"
+        )
+
+    def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
+        with evaluating(self.module):
+            best = self.module(batch.waveforms).argmax(dim=-1)
+        counts = self.module.frames.count(batch.lengths).tolist()
+        rows = [row[:count] for row, count in zip(best, counts, strict=True)]
+        merged = [row.unique_consecutive().tolist() for row in rows]
+        return [spell([token for token in row if token != SPECIAL]) for row in merged]
+
+
+@final
+class AttentionModule(torch.nn.Module):
+    """A recurrent decoder that looks at the frames: state, query, context, scores of the next token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        count = 1 + len(LETTERS)
+        self.frames = Frames(WIDTH, FRAME, seed=21, scale=8.0)
+        self.embedding = weights(90, count, WIDTH)
+        self.carry = weights(23, WIDTH, WIDTH, scale=WIDTH**-0.5)
+        self.query = weights(24, WIDTH, WIDTH, scale=WIDTH**-0.5)
+        self.readout = weights(1090, WIDTH, count)
+
+    def encode(self, waveforms: Tensor) -> Tensor:
+        """`(batch, frames, WIDTH)`."""
+        outputs: Tensor = self.frames(waveforms).tanh()
+        return outputs
+
+    def start(self, encoded: Tensor) -> Tensor:
+        return encoded.new_zeros(len(encoded), WIDTH)
+
+    def step(self, last: Tensor, state: Tensor, encoded: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores `(batch, tokens)` after the tokens `last (batch,)`, and the new state."""
+        state = (self.embedding[last] + state @ self.carry).tanh()
+        match = torch.einsum("bfw,bw->bf", encoded, state @ self.query)
+        focus = match.masked_fill(~inside, -torch.inf).softmax(dim=1)
+        context = torch.einsum("bf,bfw->bw", focus, encoded)
+        return (state + 3.0 * context).tanh() @ self.readout, state
+
+
+@final
+class ToyAttention(ToyRecogniser):
+    """A recogniser that reads the frames by attention and writes one letter after another."""
+
+    longest_text = 8
+
+    def __init__(self) -> None:
+        self.module: AttentionModule = AttentionModule().eval()
+
+    def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:
+        tokens, lengths = self.tokens(labels, batch.device)
+        ended = torch.nn.functional.pad(tokens, (0, 1), value=SPECIAL)
+        total = batch.waveforms.new_zeros(len(batch))
+        with evaluating(self.module):
+            encoded, inside = self._heard(batch)
+            state, last = self.module.start(encoded), torch.full_like(lengths, SPECIAL)
+            for place in range(ended.shape[1]):
+                scores, state = self.module.step(last, state, encoded, inside)
+                last = ended[:, place]
+                missed = torch.nn.functional.cross_entropy(scores, last, reduction="none")
+                total = total + missed.masked_fill(place > lengths, 0.0)
+        return total
+
+    def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
+        with evaluating(self.module):
+            encoded, inside = self._heard(batch)
+            state, last = self.module.start(encoded), torch.full_like(batch.lengths, SPECIAL)
+            written = []
+            for _ in range(self.longest_text):
+                scores, state = self.module.step(last, state, encoded, inside)
+                last = scores.argmax(dim=1)
+                written.append(last)
+        rows = torch.stack(written, dim=1).tolist()
+        return [spell(row[: row.index(SPECIAL)] if SPECIAL in row else row) for row in rows]
+
+    def _heard(self, batch: AudioBatch) -> tuple[Tensor, Tensor]:
+        encoded = self.module.encode(batch.waveforms)
+        return encoded, self.module.frames.inside(batch.lengths, encoded.shape[1])
+
+
+@final
+class TransducerModule(torch.nn.Module):
+    """Encoder, a prediction network that knows the last letter, and the joiner of the two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        count = 1 + len(LETTERS)
+        self.frames = Frames(WIDTH, FRAME, seed=31, scale=8.0)
+        self.embedding = weights(30, count, WIDTH)
+        self.readout = weights(1030, WIDTH, count)
+        # Most frames of speech end no letter.
+        self.bias = torch.nn.Parameter(torch.tensor([4.0] + [0.0] * len(LETTERS)))
+
+    def encode(self, waveforms: Tensor) -> Tensor:
+        """`(batch, frames, WIDTH)`."""
+        outputs: Tensor = 2.0 * self.frames(waveforms).tanh()
+        return outputs
+
+    def join(self, encoded: Tensor, last: Tensor) -> Tensor:
+        """Log probabilities of the next token; the shapes of `encoded` and of the letters broadcast."""
+        return ((encoded + self.embedding[last]).tanh() @ self.readout + self.bias).log_softmax(dim=-1)
+
+
+@final
+class ToyTransducer(ToyRecogniser):
+    """A recurrent neural network transducer (Graves 2012) with a memory of one letter."""
+
+    letters_a_frame = 2
+
+    def __init__(self) -> None:
+        self.module: TransducerModule = TransducerModule().eval()
+
+    def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:
+        tokens, lengths = self.tokens(labels, batch.device)
+        last = torch.nn.functional.pad(tokens, (1, 0), value=SPECIAL)
+        with evaluating(self.module):
+            encoded = self.module.encode(batch.waveforms)
+            log_probs = self.module.join(encoded[:, :, None], last[:, None])
+        stay = log_probs[..., SPECIAL]
+        wanted = tokens[:, None, :, None].expand(-1, encoded.shape[1], -1, -1)
+        write = log_probs[:, :, :-1].gather(-1, wanted)[..., 0]
+        return transducer_loss(stay, write, self.module.frames.count(batch.lengths), lengths)
+
+    def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
+        with evaluating(self.module):
+            encoded = self.module.encode(batch.waveforms)
+            counts = self.module.frames.count(batch.lengths).tolist()
+            return [spell(self._read(frames[:count])) for frames, count in zip(encoded, counts, strict=True)]
+
+    def _read(self, frames: Tensor) -> list[int]:
+        written = [SPECIAL]
+        for frame in frames:
+            for _ in range(self.letters_a_frame):
+                token = int(self.module.join(frame, frame.new_tensor(written[-1]).long()).argmax())
+                if token == SPECIAL:
+                    break
+                written.append(token)
+        return written[1:]
+
+
+def transducer_loss(stay: Tensor, write: Tensor, frames: Tensor, letters: Tensor) -> Tensor:
+    """Minus the log probability of all alignments, `(batch,)`: the forward variable of Graves 2012, eq. 16.
+
+    stay: `(batch, frames, letters + 1)`, log probability of a blank, which moves on to the next frame.
+    write: `(batch, frames, letters)`, log probability of the next letter, which stays in the frame.
+    frames, letters: `(batch,)`, how many of them each clip has.
+    """
+    # Within a frame, alpha[u] = logaddexp(arrived[u], alpha[u - 1] + write[u - 1]). With the sum of all
+    # writes before u taken out, that is a running log-sum-exp over u.
+    written = torch.nn.functional.pad(write.cumsum(dim=2), (1, 0))
+    alpha = written[:, 0]
+    alphas = [alpha]
+    for frame in range(1, stay.shape[1]):
+        arrived = alpha + stay[:, frame - 1]
+        alpha = written[:, frame] + (arrived - written[:, frame]).logcumsumexp(dim=1)
+        alphas.append(alpha)
+    rows = torch.arange(len(frames), device=frames.device)
+    return -(torch.stack(alphas, dim=1) + stay)[rows, frames - 1, letters]

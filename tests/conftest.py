@@ -1,0 +1,66 @@
+"""A model whose limits are known by hand, and clips for it.
+
+The model says "up" when a clip's mean is above zero and "down" otherwise. A clip that is constant at a has
+its nearest mistake at delta = -a in every sample: a perturbation as strong as the clip, so 0 dB SNR.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+MODEL = """
+import torch
+from sottovoce.targets.classifier import ModuleClassifier
+
+
+class Mean(torch.nn.Module):
+    def forward(self, waveforms):
+        mean = waveforms.mean(dim=1, keepdim=True)
+        return 50.0 * torch.cat([mean, -mean], dim=1)
+
+
+def make():
+    return ModuleClassifier(Mean(), ["up", "down"], 8000)
+"""
+
+
+def write(path: Path, samples: np.ndarray, rate: int = 8000) -> None:
+    """A 16-bit file of exactly these integers."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, samples.astype(np.int16), rate, subtype="PCM_16")
+
+
+WriteClip = Callable[..., None]
+
+
+@pytest.fixture
+def write_clip() -> WriteClip:
+    """Writes a file: path, integers, and a rate that is 8000 Hz if not given."""
+    return write
+
+
+@pytest.fixture
+def mean_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The model by name; its module lies in the current folder, as a user's would."""
+    (tmp_path / "mean_model.py").write_text(MODEL)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "mean_model", raising=False)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return "python:mean_model:make"
+
+
+@pytest.fixture
+def mean_clips(tmp_path: Path) -> Path:
+    """Six clips of different lengths, constant at +-1000 to 3000 of 32768, one of them labelled wrong."""
+    folder = tmp_path / "clips"
+    for number, length in enumerate((400, 800, 640)):
+        level = 1000 * (number + 1)
+        write(folder / "up" / f"{number}.wav", np.full(length, level))
+        write(folder / "down" / f"{number}.wav", np.full(length, -level if number else level))
+    return folder

@@ -1,0 +1,129 @@
+"""Every registered part keeps every law; a new one is covered by being registered."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import pytest
+
+from sottovoce import registry
+from sottovoce.core.attack import Attack
+from sottovoce.core.budget import Snr
+from sottovoce.core.goal import Evade
+from sottovoce.core.target import Target
+from sottovoce.core.transform import Averaged, Defended
+from sottovoce.errors import MissingPower
+from sottovoce.testing import (
+    ToyAttention,
+    ToyClassifier,
+    ToyCtc,
+    ToyNoise,
+    ToyTransducer,
+    check_attack,
+    check_budget,
+    check_goal,
+    check_metric,
+    check_target,
+    check_transform,
+    check_universal,
+    clips_for,
+    toy_random,
+)
+
+# What a part cannot be built without. A new part that asks for more needs a line here.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "linf": {"eps": 0.01},
+    "l2": {"eps": 0.5},
+    "snr": {"db": 20.0},
+    "dbmax": {"db": -20.0},
+    "force": {"text": "west"},
+}
+# Counts that would make a test slow; the laws hold at any of them.
+AT_MOST = {"steps": 8, "binary_search": 2, "population": 8, "epochs": 2, "deepfool_steps": 10}
+# Targets that ask for a model of the user's own; they have tests of their own.
+OPEN_TARGETS = {"huggingface", "python"}
+
+TOYS: dict[str, Any] = {
+    "classifier": ToyClassifier,
+    "ctc": ToyCtc,
+    "attention": ToyAttention,
+    "transducer": ToyTransducer,
+    "random": toy_random,
+    "defended-ctc": lambda: Defended(ToyCtc(), (ToyNoise(),)),
+    "averaged": lambda: Averaged(toy_random(), passes=3),
+    "averaged-transducer": lambda: Averaged(Defended(ToyTransducer(), (ToyNoise(),)), passes=2),
+}
+
+
+def build(kind: str, name: str) -> Any:
+    part = registry.build(kind, name, SETTINGS.get(name) if kind in ("budget", "goal") else None)
+    if not is_dataclass(part):
+        return part
+    lower = {item.name: AT_MOST[item.name] for item in fields(part) if item.name in AT_MOST}
+    return replace(part, **{key: min(most, getattr(part, key)) for key, most in lower.items()})
+
+
+def powerless(attack: Attack, target: Target) -> bool:
+    try:
+        attack.check(target, Snr(20.0))
+    except MissingPower:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("toy", TOYS)
+def test_toys_keep_the_laws_of_targets(toy: str) -> None:
+    check_target(TOYS[toy]())
+
+
+@pytest.mark.parametrize("name", sorted(set(registry.names("target")) - OPEN_TARGETS))
+def test_targets(name: str) -> None:
+    check_target(build("target", name))
+
+
+@pytest.mark.parametrize("toy", TOYS)
+@pytest.mark.parametrize("name", registry.names("attack"))
+def test_attacks(name: str, toy: str) -> None:
+    attack, target = build("attack", name), TOYS[toy]()
+    if powerless(attack, target):
+        # An attack that cannot run says so before any work.
+        with pytest.raises(MissingPower):
+            attack(target, clips_for(target), Evade(), Snr(20.0), draws=None)
+        return
+    check_attack(attack, target, None if toy == "classifier" else [Snr(20.0)])
+
+
+@pytest.mark.parametrize("name", registry.names("universal"))
+def test_universal_attacks(name: str) -> None:
+    check_universal(build("universal", name))
+
+
+@pytest.mark.parametrize("name", registry.names("transform"))
+def test_transforms(name: str) -> None:
+    check_transform(build("transform", name))
+
+
+@pytest.mark.parametrize("name", registry.names("transform"))
+def test_defended_targets(name: str) -> None:
+    check_target(Defended(ToyClassifier(), (build("transform", name),)))
+
+
+@pytest.mark.parametrize("name", registry.names("budget"))
+def test_budgets(name: str) -> None:
+    check_budget(build("budget", name))
+
+
+@pytest.mark.parametrize("budget", [Snr(0.0), Snr(40.0), Snr(90.0), Snr(20.0, "linf")], ids=str)
+def test_ratios_asked_for_are_ratios_measured(budget: Snr) -> None:
+    check_budget(budget)
+
+
+@pytest.mark.parametrize("name", registry.names("goal"))
+def test_goals(name: str) -> None:
+    check_goal(build("goal", name))
+
+
+@pytest.mark.parametrize("name", registry.names("metric"))
+def test_metrics(name: str) -> None:
+    check_metric(build("metric", name))

@@ -1,0 +1,461 @@
+"""The suite finds what it is for: each defect, planted on purpose, breaks the law that forbids it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from sottovoce.core.attack import Attack, Trial, climb
+from sottovoce.core.batch import AudioBatch
+from sottovoce.core.budget import Ball, Budget, NormName
+from sottovoce.core.draws import Draws
+from sottovoce.core.goal import Evade, Goal
+from sottovoce.core.metric import Metric
+from sottovoce.core.target import Target
+from sottovoce.core.transform import Defended, Transform
+from sottovoce.core.universal import Perturbation, UniversalAttack
+from sottovoce.targets.classifier import Classifier
+from sottovoce.testing import (
+    ContractError,
+    Law,
+    ToyClassifier,
+    check_attack,
+    check_budget,
+    check_goal,
+    check_metric,
+    check_target,
+    check_transform,
+    check_universal,
+)
+
+
+def breaks(law: Law, check: Callable[[], None]) -> None:
+    with pytest.raises(ContractError, match=law.value[:20]) as caught:
+        check()
+    assert caught.value.law is law, caught.value
+
+
+# Targets
+
+
+@dataclass
+class Crooked(Classifier):
+    """A toy classifier with something done to the waveforms, or to the scores, on the way."""
+
+    before: Callable[[AudioBatch, torch.nn.Module], AudioBatch] = lambda batch, module: batch
+    after: Callable[[Tensor, AudioBatch], Tensor] = lambda scores, batch: scores
+    toy: ToyClassifier = field(default_factory=ToyClassifier)
+
+    classes = ToyClassifier.classes
+    sample_rate = ToyClassifier.sample_rate
+
+    def scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
+        heard = self.before(batch, self.toy.module)
+        return self.after(self.toy.scores(heard, draws=draws), batch)
+
+
+@dataclass
+class CrookedLoss(Target):
+    """A toy classifier with its own idea of a loss."""
+
+    reduce: Callable[[Tensor], Tensor]
+    toy: ToyClassifier = field(default_factory=ToyClassifier)
+
+    sample_rate = ToyClassifier.sample_rate
+
+    def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:
+        return self.reduce(self.toy.loss(batch, labels, draws=draws))
+
+    def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
+        return self.toy.decode(batch, draws=draws)
+
+
+def test_an_honest_wrapper_passes() -> None:
+    check_target(Crooked())
+    check_target(CrookedLoss(lambda loss: loss))
+
+
+def test_features_pooled_over_the_batch() -> None:
+    breaks(Law.ISOLATED, lambda: check_target(Crooked(after=lambda scores, _: scores - scores.mean(dim=0))))
+
+
+def test_features_pooled_over_the_batch_behind_a_detach() -> None:
+    def pooled(scores: Tensor, batch: AudioBatch) -> Tensor:
+        return scores - scores.detach().mean(dim=0)
+
+    breaks(Law.ALONE, lambda: check_target(Crooked(after=pooled)))
+
+
+def test_a_loss_averaged_to_one_number() -> None:
+    breaks(Law.SHAPE, lambda: check_target(CrookedLoss(lambda loss: loss.mean())))
+
+
+def test_a_loss_averaged_and_spread_again() -> None:
+    breaks(Law.ISOLATED, lambda: check_target(CrookedLoss(lambda loss: loss.mean().expand(len(loss)))))
+
+
+def test_a_loss_scaled_by_the_batch_size() -> None:
+    breaks(Law.ALONE, lambda: check_target(CrookedLoss(lambda loss: loss / len(loss))))
+
+
+def test_energy_in_the_padding() -> None:
+    def mean_over_width(scores: Tensor, batch: AudioBatch) -> Tensor:
+        return scores + 100.0 * batch.waveforms.abs().mean(dim=1, keepdim=True) * torch.arange(4.0)
+
+    breaks(Law.PADDING, lambda: check_target(Crooked(after=mean_over_width)))
+
+
+def test_torch_global_randomness() -> None:
+    noisy = Crooked(after=lambda scores, _: scores + 0.1 * torch.randn_like(scores))
+    breaks(Law.GLOBAL_RANDOM, lambda: check_target(noisy))
+
+
+def test_numpy_global_randomness_put_back_afterwards() -> None:
+    def sneaky(scores: Tensor, batch: AudioBatch) -> Tensor:
+        state = np.random.get_state()
+        number = np.random.random()
+        np.random.set_state(state)
+        return scores * (1.0 + number)
+
+    breaks(Law.GLOBAL_RANDOM, lambda: check_target(Crooked(after=sneaky)))
+
+
+def test_randomness_with_a_memory() -> None:
+    source = np.random.default_rng(0)
+    moody = Crooked(after=lambda scores, _: scores * (1.0 + source.random()))
+    breaks(Law.SEEDED, lambda: check_target(moody))
+
+
+def test_rounding_without_straight_through() -> None:
+    def rounded(batch: AudioBatch, module: torch.nn.Module) -> AudioBatch:
+        return batch.with_waveforms((batch.waveforms * 128).round() / 128)
+
+    breaks(Law.GRADIENT, lambda: check_target(Crooked(before=rounded)))
+
+
+def test_features_without_a_gradient() -> None:
+    def detached(batch: AudioBatch, module: torch.nn.Module) -> AudioBatch:
+        return batch.with_waveforms(batch.waveforms.detach())
+
+    breaks(Law.GRADIENT, lambda: check_target(Crooked(before=detached)))
+
+
+def test_a_loss_without_a_gradient() -> None:
+    breaks(Law.GRADIENT, lambda: check_target(CrookedLoss(lambda loss: loss.detach())))
+
+
+class Unguarded(Classifier):
+    """Runs its module in whatever mode it is in."""
+
+    classes = ToyClassifier.classes
+    sample_rate = ToyClassifier.sample_rate
+
+    def __init__(self) -> None:
+        self.module = ToyClassifier().module
+
+    def scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
+        scores: Tensor = self.module(batch.waveforms, batch.lengths)
+        return scores
+
+
+def test_batch_norm_that_drifts() -> None:
+    breaks(Law.UNCHANGED, lambda: check_target(Unguarded()))
+
+
+def test_batch_norm_that_drifts_under_attack() -> None:
+    def drifting(batch: AudioBatch, module: torch.nn.Module) -> AudioBatch:
+        module.norm.running_mean += 1e-6  # type: ignore[union-attr, operator]
+        return batch
+
+    breaks(Law.UNCHANGED, lambda: check_target(Crooked(before=drifting)))
+
+
+def test_a_model_left_in_training_mode() -> None:
+    def left(batch: AudioBatch, module: torch.nn.Module) -> AudioBatch:
+        module.dropout.train()  # type: ignore[union-attr]
+        return batch
+
+    breaks(Law.UNCHANGED, lambda: check_target(Crooked(before=left)))
+
+
+def test_gradients_left_on_the_model() -> None:
+    def left(batch: AudioBatch, module: torch.nn.Module) -> AudioBatch:
+        with torch.enable_grad():
+            module.readout.square().sum().backward()  # type: ignore[union-attr, operator]
+        return batch
+
+    breaks(Law.UNCHANGED, lambda: check_target(Crooked(before=left)))
+
+
+# Transforms
+
+
+@dataclass(frozen=True)
+class CrookedTransform(Transform):
+    change: Callable[[AudioBatch], Tensor]
+
+    def apply(self, batch: AudioBatch, draws: Draws) -> Tensor:
+        return self.change(batch)
+
+
+@pytest.mark.parametrize(
+    ("law", "change"),
+    [
+        (Law.GRADIENT, lambda batch: (batch.waveforms * 128).round() / 128),
+        (Law.GRADIENT, lambda batch: 0.5 * batch.waveforms.detach()),
+        (Law.GLOBAL_RANDOM, lambda batch: batch.waveforms + 0.01 * torch.randn_like(batch.waveforms)),
+        (Law.PADDING, lambda batch: batch.waveforms - 9 * batch.waveforms.mean(dim=1, keepdim=True)),
+        (Law.ISOLATED, lambda batch: batch.waveforms / batch.waveforms.abs().max()),
+        (Law.ALONE, lambda batch: batch.waveforms / len(batch)),
+    ],
+    ids=["rounded", "detached", "random", "mean over the padding", "loudest of the batch", "batch size"],
+)
+def test_transforms(law: Law, change: Callable[[AudioBatch], Tensor]) -> None:
+    breaks(law, lambda: check_transform(CrookedTransform(change)))
+
+
+def test_sound_in_the_padding_is_impossible() -> None:
+    """`Transform.__call__` cuts it, so that a constant put everywhere passes."""
+    check_transform(CrookedTransform(lambda batch: batch.waveforms + 0.01))
+
+
+def test_a_target_behind_a_transform_without_a_gradient() -> None:
+    rounded = CrookedTransform(lambda batch: (batch.waveforms * 128).round() / 128)
+    breaks(Law.GRADIENT, lambda: check_target(Defended(ToyClassifier(), (rounded,))))
+
+
+# Goals
+
+
+@dataclass(frozen=True)
+class Flipped(Goal):
+    """Evasion that steps the wrong way."""
+
+    def objective(self, target: Target, batch: AudioBatch, *, draws: Draws) -> Tensor:
+        return -target.loss(batch, self.references, draws=draws)
+
+    def achieved(self, texts: Sequence[str]) -> list[bool]:
+        return Evade(references=self.references).achieved(texts)
+
+    def applies(self, reference: str) -> bool:
+        return True
+
+    def wins(self, classes: Sequence[str]) -> Tensor:
+        return Evade(references=self.references).wins(classes)
+
+
+@dataclass(frozen=True)
+class Backwards(Goal):
+    """Evasion that takes failure for success."""
+
+    def objective(self, target: Target, batch: AudioBatch, *, draws: Draws) -> Tensor:
+        return target.loss(batch, self.references, draws=draws)
+
+    def achieved(self, texts: Sequence[str]) -> list[bool]:
+        return [text == reference for text, reference in zip(texts, self.references, strict=True)]
+
+    def applies(self, reference: str) -> bool:
+        return True
+
+    def wins(self, classes: Sequence[str]) -> Tensor:
+        return Evade(references=self.references).wins(classes)
+
+
+def test_a_flipped_objective() -> None:
+    breaks(Law.SIGN, lambda: check_goal(Flipped()))
+
+
+def test_failure_taken_for_success() -> None:
+    breaks(Law.SUCCESS, lambda: check_goal(Backwards()))
+
+
+def test_a_flipped_loss_of_a_target() -> None:
+    @dataclass
+    class FlippedLoss(Classifier):
+        toy: ToyClassifier = field(default_factory=ToyClassifier)
+        classes = ToyClassifier.classes
+        sample_rate = ToyClassifier.sample_rate
+
+        def scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
+            return self.toy.scores(batch, draws=draws)
+
+        def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:
+            return -self.toy.loss(batch, labels, draws=draws)
+
+    breaks(Law.SIGN, lambda: check_goal(Evade(), FlippedLoss()))
+
+
+# Budgets
+
+
+@dataclass(frozen=True)
+class CrookedBudget(Budget):
+    """At most 0.01 a sample, with a projection of its own."""
+
+    projection: Callable[[Tensor, AudioBatch], Tensor]
+
+    def excess(self, delta: Tensor, clean: AudioBatch) -> Tensor:
+        return delta.double().abs().amax(dim=1) / 0.01
+
+    def project(self, delta: Tensor, clean: AudioBatch) -> Tensor:
+        return self.projection(delta, clean)
+
+    def __str__(self) -> str:
+        return "crooked"
+
+
+@pytest.mark.parametrize(
+    ("law", "projection"),
+    [
+        (Law.PROJECTION, lambda delta, clean: delta.clamp(-0.0101, 0.0101)),
+        (Law.PROJECTION, lambda delta, clean: 0.9 * delta.clamp(-0.01, 0.01)),
+        (Law.PROJECTION, lambda delta, clean: 0.01 * delta / delta.abs().amax(dim=1, keepdim=True)),
+        (Law.ALONE, lambda delta, clean: delta * (0.01 / delta.abs().max()).clamp(max=1.0)),
+        (Law.PADDING, lambda delta, clean: (delta + (0.001 * (~clean.mask))).clamp(-0.01, 0.01)),
+    ],
+    ids=["too large", "shrinks", "moves what is inside", "loudest of the batch", "padding"],
+)
+def test_projections(law: Law, projection: Callable[[Tensor, AudioBatch], Tensor]) -> None:
+    breaks(law, lambda: check_budget(CrookedBudget(projection)))
+
+
+def test_an_honest_budget_passes() -> None:
+    check_budget(CrookedBudget(lambda delta, clean: delta.clamp(-0.01, 0.01)))
+
+
+@dataclass(frozen=True)
+class PaddedRatio(Ball):
+    """An SNR in L-infinity that counts the padding as part of the clip."""
+
+    @property
+    def norm(self) -> NormName:
+        return "linf"
+
+    def radius(self, clean: AudioBatch) -> Tensor:
+        return 0.1 * clean.waveforms.double().square().mean(dim=1).sqrt()
+
+    def __str__(self) -> str:
+        return "padded ratio"
+
+
+def test_a_level_that_counts_padding() -> None:
+    breaks(Law.PADDING, lambda: check_budget(PaddedRatio()))
+
+
+# Attacks
+
+
+@dataclass(frozen=True)
+class CrookedAttack(Attack):
+    change: Callable[[Target, AudioBatch, Goal, Draws], Tensor]
+
+    def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
+        return self.change(target, clean, goal, draws)
+
+
+def test_leaving_the_budget_is_impossible() -> None:
+    """The base class projects, clamps and rounds, so that even this passes."""
+    check_attack(CrookedAttack(lambda target, clean, goal, draws: 1e6 * draws.normal(clean)))
+
+
+def test_a_whole_batch_that_shares_one_perturbation_size() -> None:
+    def normalised(target: Target, clean: AudioBatch, goal: Goal, draws: Draws) -> Tensor:
+        _, slope = climb(target, clean, torch.zeros_like(clean.waveforms), goal, draws)
+        return 0.002 * slope / slope.abs().max()
+
+    breaks(Law.ALONE, lambda: check_attack(CrookedAttack(normalised)))
+
+
+def test_an_attack_with_global_randomness() -> None:
+    loud = CrookedAttack(lambda target, clean, goal, draws: torch.randn_like(clean.waveforms))
+    breaks(Law.GLOBAL_RANDOM, lambda: check_attack(loud))
+
+
+def test_an_attack_that_trains_the_model() -> None:
+    def careless(target: Target, clean: AudioBatch, goal: Goal, draws: Draws) -> Tensor:
+        with torch.enable_grad():
+            goal.objective(target, clean, draws=draws).sum().backward()
+        return torch.zeros_like(clean.waveforms)
+
+    breaks(Law.UNCHANGED, lambda: check_attack(CrookedAttack(careless)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Oscillating(Attack):
+    """Steps up and back by turns; the last point is handed in, or the best one."""
+
+    steps: int = 3
+    keep_best: bool
+
+    def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
+        assert isinstance(budget, Ball)
+        _, slope = climb(target, clean, torch.zeros_like(clean.waveforms), goal, draws)
+        up = budget.steepest(slope) * budget.radius(clean).to(slope.dtype)[:, None]
+        return up if self.keep_best or self.steps % 2 else -up
+
+
+def test_the_last_point_instead_of_the_best() -> None:
+    breaks(Law.BEST, lambda: check_attack(Oscillating(keep_best=False)))
+    check_attack(Oscillating(keep_best=True))
+
+
+# Universal attacks
+
+
+@dataclass(frozen=True)
+class CrookedFit(UniversalAttack):
+    find: Callable[[Sequence[AudioBatch]], Tensor]
+
+    def fit(
+        self, target: Target, clips: Sequence[AudioBatch], goal: Goal, budget: Budget, *, draws: Draws
+    ) -> Perturbation:
+        return Perturbation(self.find(clips), target.sample_rate)
+
+
+def test_universal_perturbations() -> None:
+    check_universal(CrookedFit(lambda clips: torch.linspace(-9.0, 9.0, 50)))
+    breaks(Law.GLOBAL_RANDOM, lambda: check_universal(CrookedFit(lambda clips: torch.randn(50))))
+    first = CrookedFit(lambda clips: clips[0].clip(0))
+    breaks(Law.ALONE, lambda: check_universal(first))
+
+
+# Metrics
+
+
+class CrookedMetric(Metric):
+    name, title = "crooked", "crooked"
+
+    def __init__(self, values: Callable[[Trial], Tensor]) -> None:
+        self.values = values
+
+    def measure(self, trial: Trial) -> Tensor:
+        values = self.values(trial)
+        return torch.stack([values, torch.ones_like(values)], dim=1)
+
+
+@pytest.mark.parametrize(
+    ("law", "values"),
+    [
+        (Law.PADDING, lambda trial: trial.delta.double().abs().mean(dim=1)),
+        (Law.SHAPE, lambda trial: trial.delta.norm(dim=1)),
+        (Law.ALONE, lambda trial: trial.delta.double().norm(dim=1) / trial.delta.double().norm()),
+        (Law.GLOBAL_RANDOM, lambda trial: torch.rand(len(trial.clean), dtype=torch.float64)),
+    ],
+    ids=["counts padding", "single precision", "loudest of the batch", "random"],
+)
+def test_metrics(law: Law, values: Callable[[Trial], Tensor]) -> None:
+    breaks(law, lambda: check_metric(CrookedMetric(values)))
+
+
+def test_an_honest_metric_passes() -> None:
+    check_metric(CrookedMetric(lambda trial: trial.delta.double().norm(dim=1)))
+
+
+def test_the_message_names_the_law() -> None:
+    with pytest.raises(AssertionError, match="law broken: padding gets no energy and no gradient"):
+        check_metric(CrookedMetric(lambda trial: trial.delta.double().abs().mean(dim=1)))

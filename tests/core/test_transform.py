@@ -1,0 +1,111 @@
+"""Transforms, and the targets that are made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+from sottovoce.core.batch import AudioBatch
+from sottovoce.core.draws import Draws
+from sottovoce.core.target import Scores, Target
+from sottovoce.core.transform import Averaged, Defended, StraightThrough, Transform
+from sottovoce.errors import InputError, MissingPower
+from sottovoce.testing import ToyClassifier, ToyCtc, ToyNoise, clips_for
+
+DRAWS = Draws(0)
+
+
+@dataclass(frozen=True)
+class Affine(Transform):
+    gain: float
+    shift: float = 0.0
+
+    def apply(self, batch: AudioBatch, draws: Draws) -> Tensor:
+        return self.gain * batch.waveforms + self.shift
+
+
+@dataclass(frozen=True)
+class Tenths(Transform):
+    def apply(self, batch: AudioBatch, draws: Draws) -> Tensor:
+        return (batch.waveforms * 10).round() / 10
+
+
+class Total(Target):
+    """Its loss is the sum of the samples, plus a random number."""
+
+    sample_rate = 1000
+
+    def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:
+        return batch.waveforms.sum(dim=1) + draws.fractions(batch, 1)[:, 0]
+
+    def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
+        return [f"{total:.2f}" for total in batch.waveforms.sum(dim=1).tolist()]
+
+
+def clips() -> AudioBatch:
+    return AudioBatch.of([[0.12, 0.27, -0.31], [0.5]], 1000, ["a", "b"])
+
+
+def test_a_transform_never_sounds_in_the_padding() -> None:
+    after = Affine(1.0, 0.25)(clips(), draws=DRAWS)
+    assert after.waveforms[1].tolist() == [0.75, 0.0, 0.0]
+
+
+def test_straight_through_has_the_output_of_the_one_and_the_gradient_of_the_other() -> None:
+    leaf = clips().waveforms.requires_grad_()
+    after = StraightThrough(Tenths())(clips().with_waveforms(leaf), draws=DRAWS).waveforms
+    assert after[0].tolist() == pytest.approx([0.1, 0.3, -0.3])
+    (2.0 * after).sum().backward()
+    assert leaf.grad is not None
+    assert leaf.grad.tolist() == [[2.0, 2.0, 2.0], [2.0, 0.0, 0.0]]
+
+
+def test_transforms_act_in_order() -> None:
+    # (x + 0.1) * 0.5, not x * 0.5 + 0.1; over three samples and one.
+    defended = Defended(Total(), (Affine(1.0, 0.1), Affine(0.5)))
+    assert defended.decode(clips(), draws=DRAWS) == ["0.19", "0.30"]
+
+
+def test_two_of_the_same_transform_draw_apart() -> None:
+    once = ToyNoise(sigma=1.0)
+    twice = Defended(Total(), (once, once))
+    batch = AudioBatch.of([[0.0] * 1000], 1000)
+    heard = twice._heard(batch, DRAWS).waveforms
+    # Independent noise adds in power: 1.41. The same noise twice would have a deviation of 2.
+    assert float(heard.std()) == pytest.approx(2**0.5, rel=0.1)
+
+
+def test_averaged_is_the_mean_over_passes() -> None:
+    averaged = Averaged(Total(), passes=3)
+    labels = ["", ""]
+    single = [Total().loss(clips(), labels, draws=DRAWS.turn("pass", k)) for k in range(3)]
+    assert len({float(loss[0]) for loss in single}) == 3
+    found = averaged.loss(clips(), labels, draws=DRAWS)
+    assert torch.allclose(found, (single[0] + single[1] + single[2]) / 3)
+    assert averaged.decode(clips(), draws=DRAWS) == ["0.08", "0.50"]
+
+
+def test_wrapped_targets_have_the_powers_of_the_inner_one() -> None:
+    toy = ToyClassifier()
+    batch = clips_for(toy)
+    for target in (Defended(toy, (Affine(1.0),)), Averaged(Defended(toy, (Affine(1.0),)), passes=2)):
+        scorer = target.power(Scores)
+        assert scorer.classes == ("north", "east", "south", "west")
+        assert torch.allclose(scorer.scores(batch, draws=DRAWS), toy.scores(batch, draws=DRAWS))
+        assert (target.sample_rate, target.shortest, target.longest) == (1000, 20, None)
+        with pytest.raises(InputError, match="did you mean 'north'"):
+            target.check_labels(["nord"])
+    for target in (Defended(ToyCtc(), (Affine(1.0),)), Averaged(ToyCtc())):
+        with pytest.raises(MissingPower, match="ToyCtc offers no Scores"):
+            target.power(Scores)
+
+
+def test_bad_settings() -> None:
+    with pytest.raises(InputError, match="at least one transform"):
+        Defended(ToyClassifier(), ())
+    with pytest.raises(InputError, match="at least 1 pass, got 0"):
+        Averaged(ToyClassifier(), passes=0)
