@@ -336,6 +336,10 @@ class PaddedRatio(Ball):
     def norm(self) -> NormName:
         return "linf"
 
+    @property
+    def relative(self) -> bool:
+        return True
+
     def radius(self, clean: AudioBatch) -> Tensor:
         return 0.1 * clean.waveforms.double().square().mean(dim=1).sqrt()
 

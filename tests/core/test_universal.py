@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sottovoce.core.batch import AudioBatch
-from sottovoce.core.budget import LInf
+from sottovoce.core.budget import L2, DbMax, LInf, Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade
 from sottovoce.core.universal import Perturbation
@@ -51,3 +51,21 @@ def test_errors(tmp_path: Path) -> None:
     (tmp_path / "text.safetensors").write_text("not a perturbation")
     with pytest.raises(InputError, match="expected a perturbation saved by sottovoce"):
         Perturbation.load(tmp_path / "text.safetensors")
+
+
+def test_a_relative_budget_says_how_loud_it_is_played() -> None:
+    # The clips have lengths 0.5 and 1 (3-4-5 triangles): 20 dB below them lie 0.05 and 0.1.
+    clean = AudioBatch.of([[0.3, 0.4], [0.6, 0.8]], 8000)
+    perturbation = Perturbation(torch.tensor([0.0, 1e-4]), 8000)
+    loud = perturbation.played(clean, Snr(20))
+    assert torch.allclose(loud, torch.tensor([[0.0, 0.05], [0.0, 0.1]]))
+    assert torch.allclose(perturbation.played(clean, Snr(40)), loud / 10)
+    # The peaks are 0.4 and 0.8.
+    assert torch.allclose(perturbation.played(clean, DbMax(-20)), torch.tensor([[0.0, 0.04], [0.0, 0.08]]))
+
+
+def test_an_absolute_budget_only_bounds_it() -> None:
+    clean = AudioBatch.of([[0.3, 0.4]], 8000)
+    perturbation = Perturbation(torch.tensor([0.0, 0.2]), 8000)
+    assert torch.allclose(perturbation.played(clean, L2(0.5)), torch.tensor([[0.0, 0.2]]))
+    assert torch.allclose(perturbation.played(clean, LInf(0.1)), torch.tensor([[0.0, 0.1]]))

@@ -83,27 +83,30 @@ class Crowd:
         texts: list[str] = []
         for first in range(0, len(rows), self.batch_clips):
             clean = self.clips.select(rows[first : first + self.batch_clips])
-            laid = Perturbation(v, clean.sample_rate).over(clean)
-            delta = within(clean, self.budget.project(laid, clean))
+            delta = within(clean, Perturbation(v, clean.sample_rate).played(clean, self.budget))
             texts += decode(self.target, clean.with_waveforms(clean.waveforms + delta), self.draws)
         return self.goal.select(rows).achieved(texts)
 
     def push(self, v: Tensor, row: int, steps: int, overshoot: float) -> Tensor:
         """v with what the clip lacks to be fooled, inside the bound; v itself where nothing changes."""
         clean = self.clips.select([row])
-        laid = Perturbation(v, clean.sample_rate).over(clean)
+        perturbation = Perturbation(v, clean.sample_rate)
+        laid, heard = perturbation.over(clean), perturbation.played(clean, self.budget)
         extra = nearest_boundary(
             self.target,
             clean,
-            within(clean, self.budget.project(laid, clean)),
+            within(clean, heard),
             self.goal.select([row]),
             self.draws.turn("boundary"),
             steps=steps,
             overshoot=overshoot,
             norm=self.budget.norm,
         )
+        # The clip hears v turned up or down to its own level: the push goes the other way to match.
+        level = float(self.budget.size(heard))
+        gain = float(self.budget.size(laid)) / level if level > 0 else 1.0
         pushed = v.clone()
-        pushed[: extra.shape[1]] += extra[0]
+        pushed[: extra.shape[1]] += gain * extra[0]
         pushed = self.bound.project(pushed[None], clean)[0]
         return v if torch.equal(pushed, v) else pushed
 

@@ -64,7 +64,7 @@ class Plan(BaseModel):
     limit: int | None = Field(None, ge=1, description="at most so many clips, evenly over the classes")
     defenses: tuple[str, ...] = Field((NO_DEFENSE,), description="transforms before the model, joined by +")
     average: int = Field(1, ge=1, description="passes a gradient is averaged over when the target is random")
-    attacks: tuple[Part, ...] = _parts("noise", "fgsm", "pgd", "uap")
+    attacks: tuple[Part, ...] = _parts("noise", "fgsm", "pgd", "deepfool")
     goals: tuple[Part, ...] = _parts("evade")
     budgets: tuple[Part, ...] = _parts(*(f"snr(db={db})" for db in (20, 30, 40, 50, 60)))
     metrics: tuple[str, ...] = Field((), description="names of metrics; none: all of them")

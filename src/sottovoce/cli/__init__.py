@@ -1,1 +1,4 @@
-"""The command line, one file a verb."""
+"""The command line, one file a verb.
+
+A verb imports what it runs when it runs, so that `--help` and a mistyped option answer at once.
+"""

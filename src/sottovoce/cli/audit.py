@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from sottovoce.audit.parts import split_list
-from sottovoce.audit.plan import Plan, make_plan, read_plan
-from sottovoce.audit.run import run_audit
-from sottovoce.audit.summary import summarise
-from sottovoce.cli.show import progress, summary_table
-from sottovoce.data.corpora import open_corpus
 from sottovoce.errors import InputError
-from sottovoce.report.html import write_report
+
+if TYPE_CHECKING:
+    from sottovoce.audit.plan import Plan
 
 
 def audit(
@@ -85,6 +81,9 @@ def audit(
 
       sottovoce audit --model huggingface:my-model/ --data clips/ --goals 'force(text=stop)'
     """
+    from sottovoce.audit.parts import split_list
+    from sottovoce.audit.plan import make_plan, read_plan
+
     settings = read_plan(plan_file) if plan_file is not None else {}
     lists = {"attacks": attacks, "goals": goals, "defenses": defenses, "metrics": metrics}
     settings |= {name: split_list(text) for name, text in lists.items() if text is not None}
@@ -100,6 +99,12 @@ def audit(
 
 
 def run(plan: Plan, out: Path, device: str, as_json: bool) -> None:
+    from sottovoce.audit.run import run_audit
+    from sottovoce.audit.summary import summarise
+    from sottovoce.cli.show import progress, summary_table
+    from sottovoce.data.corpora import open_corpus
+    from sottovoce.report.html import write_report
+
     console = Console(stderr=as_json)
     corpus = open_corpus(plan.data)
     clips = min(len(corpus), plan.limit or len(corpus))
@@ -128,7 +133,7 @@ def default_folder(plan: Plan) -> Path:
 def parse_snr(text: str) -> list[str]:
     """`20,40` or `20:60:10` (ends included) as budgets."""
     try:
-        levels = [level for item in split_list(text) for level in _levels(item)]
+        levels = [level for item in text.split(",") if item for level in _levels(item)]
     except ValueError:
         raise InputError(
             f"expected decibels such as 20,40 or 20:60:10 for --snr, got {text!r}; write numbers."

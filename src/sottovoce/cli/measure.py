@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import soundfile
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from sottovoce import registry
-from sottovoce.core.attack import Trial
-from sottovoce.core.metric import Metric, clip_values
-from sottovoce.data.load import collate, load_clip
 from sottovoce.errors import InputError
-from sottovoce.metrics.parts import intensity_level
+
+if TYPE_CHECKING:
+    from sottovoce.core.attack import Trial
+    from sottovoce.core.metric import Metric
 
 
 def measure(
@@ -26,6 +24,10 @@ def measure(
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Measure the difference between two clips: SNR, norms, level on the vocal part and background."""
+    from sottovoce import registry
+    from sottovoce.core.metric import clip_values
+    from sottovoce.metrics.parts import intensity_level
+
     trial = _pair(clean, adversarial)
     figures: dict[str, tuple[float, str]] = {}
     for name in registry.names("metric"):
@@ -47,6 +49,11 @@ def measure(
 
 
 def _pair(clean: Path, adversarial: Path) -> Trial:
+    import soundfile
+
+    from sottovoce.core.attack import Trial
+    from sottovoce.data.load import collate, load_clip
+
     try:
         rate = soundfile.info(clean).samplerate
     except (OSError, soundfile.LibsndfileError) as error:

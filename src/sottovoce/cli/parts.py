@@ -9,7 +9,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from sottovoce import registry
 from sottovoce.errors import MissingExtra
 
 
@@ -19,6 +18,8 @@ def parts(
     ] = None,
 ) -> None:
     """List every attack, budget, goal, metric, transform, target and corpus, with settings and defaults."""
+    from sottovoce import registry
+
     kinds = [kind] if kind else registry.kinds()
     for each in kinds:
         table = Table(title=each, title_justify="left", show_header=False, box=None, pad_edge=False)
@@ -30,6 +31,8 @@ def parts(
 
 
 def _describe(kind: str, name: str) -> str:
+    from sottovoce import registry
+
     try:
         part = registry.find(kind, name)
     except MissingExtra as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -36,7 +37,8 @@ def progress(console: Console, total: int) -> Iterator[Advance]:
 def summary_table(plan: Plan, summary: Summary) -> Table:
     """Success by attack and budget, with intervals, and how loud each attack was."""
     budgets = list(dict.fromkeys(item.cell.budget_title for item in summary.cells))
-    table = Table(title=f"Attack success on {plan.model}, with 95 % intervals", title_justify="left")
+    title = f"Attack success on {plan.model} in %, with 95 % intervals"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     rows: dict[tuple[str, ...], dict[str, Estimate]] = {}
     for item in summary.cells:
         row = rows.setdefault((item.cell.defense, str(item.cell.attack), str(item.cell.goal)), {})
@@ -48,7 +50,7 @@ def summary_table(plan: Plan, summary: Summary) -> Table:
         if shown:
             table.add_column(name, no_wrap=True)
     for budget in budgets:
-        table.add_column(budget, justify="right")
+        table.add_column(budget, justify="right", no_wrap=True)
     for key, row in rows.items():
         heads = [word for word, (_, shown) in zip(key, columns, strict=True) if shown]
         table.add_row(*heads, *(_percent(row.get(budget)) for budget in budgets))
@@ -58,4 +60,4 @@ def summary_table(plan: Plan, summary: Summary) -> Table:
 def _percent(estimate: Estimate | None) -> str:
     if estimate is None or estimate.n == 0:
         return "–"
-    return f"{100 * estimate.value:.0f} % [dim][{100 * estimate.low:.0f}, {100 * estimate.high:.0f}][/dim]"
+    return f"{100 * estimate.value:.0f} [dim][{100 * estimate.low:.0f},{100 * estimate.high:.0f}][/dim]"

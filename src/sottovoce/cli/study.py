@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from sottovoce import registry
-from sottovoce.studies.page import notes_of, scope_of
-from sottovoce.studies.run import find_study, run_study
-from sottovoce.studies.study import Setting, Sheet, find_scale
+if TYPE_CHECKING:
+    from sottovoce.studies.study import Sheet
 
 app = typer.Typer(
     help="Make the tables and figures of papers again, beside what they report.", no_args_is_help=True
@@ -23,6 +21,8 @@ app = typer.Typer(
 @app.command(name="list")
 def list_studies() -> None:
     """List the studies: id, title, and what the paper reports."""
+    from sottovoce import registry
+
     table = Table(show_header=False, box=None, pad_edge=False)
     for name in registry.names("study"):
         study = registry.find("study", name)
@@ -54,6 +54,10 @@ def run(
     Perturbations are kept in the folder: the next study with the same options does not fit them again, and
     the same command goes on where an interrupted one stopped.
     """
+    from sottovoce.studies.page import notes_of, scope_of
+    from sottovoce.studies.run import find_study, run_study
+    from sottovoce.studies.study import Setting, find_scale
+
     chosen = find_study(study)
     setting = Setting(scale=find_scale(scale), data=data, model=model, attack=attack, seed=seed)
     console = Console(highlight=False)

@@ -7,10 +7,6 @@ from typing import Annotated
 
 import typer
 
-from sottovoce.audit.run import find_device
-from sottovoce.training import keyword as trainer
-from sottovoce.training.keyword_pack import pack
-
 app = typer.Typer(help="Train the models that sottovoce ships.", no_args_is_help=True)
 
 
@@ -35,11 +31,15 @@ def keyword(
     device: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
 ) -> None:
     """Train the keyword spotter on Speech Commands and score it on the test split."""
+    from sottovoce.audit.run import find_device
+    from sottovoce.training.keyword import train
+    from sottovoce.training.keyword_pack import pack
+
     packed = data
     if data.suffix != ".npz":
         packed = out.with_suffix(".pack.npz")
         typer.echo(f"packing {data} into {packed}; give it with --data to skip this step next time")
         pack(data, packed, synthetic=synthetic, seed=seed)
-    report = trainer.train(packed, out, seed=seed, device=find_device(device), log=typer.echo)
+    report = train(packed, out, seed=seed, device=find_device(device), log=typer.echo)
     out.with_suffix(".json").write_text(report.to_json() + "\n", encoding="utf-8")
     typer.echo(f"weights: {out}")

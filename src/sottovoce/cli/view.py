@@ -9,17 +9,17 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from sottovoce.audit.store import RunFolder
-from sottovoce.audit.summary import summarise
-from sottovoce.cli.show import summary_table
-from sottovoce.report.html import write_report
-
 
 def view(
     run: Annotated[Path, typer.Argument(help="The folder of a run.")],
     browser: Annotated[bool, typer.Option(help="Open the report in the browser.")] = True,
 ) -> None:
     """Print a run's table, write its report anew from the records, and open it."""
+    from sottovoce.audit.store import RunFolder
+    from sottovoce.audit.summary import summarise
+    from sottovoce.cli.show import summary_table
+    from sottovoce.report.html import write_report
+
     folder = RunFolder(run)
     plan = folder.plan()
     console = Console()

@@ -45,6 +45,11 @@ class Ball(Budget):
     @abstractmethod
     def norm(self) -> NormName: ...
 
+    @property
+    @abstractmethod
+    def relative(self) -> bool:
+        """Whether the radius follows the level of the clip, as a ratio in decibels does."""
+
     @abstractmethod
     def radius(self, clean: AudioBatch) -> Tensor:
         """`(batch,)`, in the amplitude of the waveform."""
@@ -66,6 +71,12 @@ class Ball(Budget):
             return delta.clamp(-radius, radius)
         length = _length(delta).clamp_min(torch.finfo(delta.dtype).tiny)
         return delta * (radius / length).clamp(max=1.0)
+
+    @final
+    def fill(self, delta: Tensor, clean: AudioBatch) -> Tensor:
+        """The perturbation turned up or down to the edge of the budget (zero stays zero)."""
+        size = self.size(delta).clamp_min(torch.finfo(delta.dtype).tiny)
+        return delta * (self.radius(clean).double() / size).to(delta.dtype)[:, None]
 
     @final
     def steepest(self, gradient: Tensor) -> Tensor:
@@ -103,6 +114,10 @@ class LInf(Ball):
     def norm(self) -> NormName:
         return "linf"
 
+    @property
+    def relative(self) -> bool:
+        return False
+
     def radius(self, clean: AudioBatch) -> Tensor:
         return torch.full((len(clean),), self.eps, device=clean.device)
 
@@ -123,6 +138,10 @@ class L2(Ball):
     @property
     def norm(self) -> NormName:
         return "l2"
+
+    @property
+    def relative(self) -> bool:
+        return False
 
     def radius(self, clean: AudioBatch) -> Tensor:
         return torch.full((len(clean),), self.eps, device=clean.device)
@@ -152,6 +171,10 @@ class Snr(Ball):
     def norm(self) -> NormName:
         return self.shape
 
+    @property
+    def relative(self) -> bool:
+        return True
+
     def radius(self, clean: AudioBatch) -> Tensor:
         samples = clean.lengths.double().sqrt()
         level = _length(clean.waveforms.detach().double())[:, 0].maximum(SILENCE * samples)
@@ -175,6 +198,10 @@ class DbMax(Ball):
     @property
     def norm(self) -> NormName:
         return "linf"
+
+    @property
+    def relative(self) -> bool:
+        return True
 
     def radius(self, clean: AudioBatch) -> Tensor:
         peak = clean.waveforms.detach().double().abs().amax(dim=1).clamp_min(SILENCE)

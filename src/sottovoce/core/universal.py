@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sottovoce.core.attack import Attack
 from sottovoce.core.batch import AudioBatch
-from sottovoce.core.budget import Budget
+from sottovoce.core.budget import Ball, Budget
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Goal
 from sottovoce.core.target import Target
@@ -25,7 +25,11 @@ from sottovoce.errors import InputError
 @final
 @dataclass(frozen=True, eq=False)
 class Perturbation(Attack):
-    """One waveform `(time,)` that is added to every clip: cut to shorter clips, repeated over longer ones."""
+    """One waveform `(time,)` that is added to every clip: cut to shorter clips, repeated over longer ones.
+
+    A budget that is relative to the clip (an SNR) says how loud it is played there; an absolute one only
+    bounds it.
+    """
 
     waveform: Tensor
     sample_rate: int
@@ -39,7 +43,14 @@ class Perturbation(Attack):
             )
 
     def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
-        return self.over(clean)
+        return self.played(clean, budget)
+
+    def played(self, clean: AudioBatch, budget: Budget) -> Tensor:
+        """The perturbation as each clip hears it under a budget, `(batch, time)`."""
+        laid = self.over(clean)
+        if isinstance(budget, Ball) and budget.relative:
+            return budget.fill(laid, clean)
+        return budget.project(laid, clean)
 
     def over(self, clean: AudioBatch) -> Tensor:
         """The perturbation laid over each clip, `(batch, time)`, zero in the padding."""
