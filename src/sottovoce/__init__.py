@@ -1,3 +1,3 @@
-"""Sottovoce audits speech models: it attacks them, defends them, and says whether a person could hear it."""
+"""Sottovoce audits speech models: it attacks them, measures what was added, and shows it."""
 
 __version__ = "0.1.0"

@@ -71,6 +71,8 @@ def test_a_bad_clip_ends_with_exit_code_1(mean_model: str, mean_clips: Path, tmp
         (["audit", "--data", "nowhere"], "nowhere"),
         (["audit", "--data", "empty"], "empty"),
         (["audit", "--model", "keywort"], "did you mean 'keyword'?"),
+        (["audit", "--model", "huggingface"], "expected a model like huggingface:MODEL"),
+        (["audit", "--model", "keyword:x"], "expected a model like keyword"),
         (["audit", "missing.yaml"], "expected a plan"),
         (["audit", "--goals", "force(text=maybe)", "--limit", "3"], "maybe"),
         (["view", "empty"], "expected the folder of a run"),

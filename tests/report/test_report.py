@@ -336,7 +336,7 @@ def test_doubts_name_lost_successes_and_noise_as_strong(report: Callable[..., Pa
 
     page = report(records, attacks=["noise", "pgd"], budgets=["snr(db=20)"])
     assert "1 success lost by rounding" in page.text
-    assert "White noise does about as much in 1 of 1 comparison" in page.text
+    assert "Not told apart from white noise in 1 of 1 comparison" in page.text
     assert "pgd · evade · SNR 20 dB: 25 % [0.6, 80.6], noise 33.3 % [0.8, 90.6]" in page.text
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 
 import torch
@@ -23,7 +24,7 @@ from sottovoce.core.transform import Averaged, Defended
 from sottovoce.core.universal import Perturbation, UniversalAttack
 from sottovoce.data.corpora import open_corpus
 from sottovoce.data.load import Clip, Corpus, collate
-from sottovoce.errors import SottovoceError, StoreError
+from sottovoce.errors import InputError, SottovoceError, StoreError
 from sottovoce.metrics.parts import intensity_level
 
 Advance = Callable[[int, str], None]
@@ -54,7 +55,7 @@ def run_audit(
     metrics = [registry.find("metric", name)() for name in plan.metrics or registry.names("metric")]
     works = [_assemble(plan, cell, target) for cell in plan.cells()]
     folder = RunFolder(out)
-    folder.prepare(plan, describe(plan, device))
+    folder.prepare(plan, describe(plan, device, corpus.note))
     done = {record.key for record in folder.records()}
     with folder.writer() as writer:
         fitted = [(work, *_ready(plan, work, corpus, folder, device, advance)) for work in works]
@@ -160,7 +161,14 @@ def open_target(spec: str, device: str) -> Target:
     """A target from `name` or `name:argument`, such as `huggingface:FOLDER`."""
     name, _, argument = spec.partition(":")
     maker = registry.find("target", name)
-    target: Target = maker(argument, device=device) if argument else maker(device=device)
+    words = [argument] if argument else []
+    try:
+        signature(maker).bind(*words, device=device)
+    except TypeError:
+        wanted = [word for word in signature(maker).parameters if word != "device"]
+        usage = ":".join([name, *(word.upper() for word in wanted)])
+        raise InputError(f"expected a model like {usage}, got {spec!r}; write it that way.") from None
+    target: Target = maker(*words, device=device)
     return target
 
 

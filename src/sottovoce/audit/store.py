@@ -97,7 +97,7 @@ class RunFolder:
         path = self.path / "audio" / kind / f"{_file_name(clip)}{'.flac' if exact else '.wav'}"
         if not path.exists():
             samples = waveform.detach().cpu().numpy()
-            # Integers, because libsndfile scales floats by 32767 on the way out and 1/32768 on the way in.
+            # Integers, because how libsndfile scales and rounds floats hangs on the format and on settings.
             content = np.round(samples * 32768).astype(np.int16) if exact else samples.astype(np.float32)
             torn = path.with_name(f"{path.stem}.part{path.suffix}")
             try:
@@ -117,12 +117,13 @@ def _file_name(clip: str) -> str:
     return quote(clip, safe="/ ").replace("..", "%2E%2E").lstrip("/")
 
 
-def describe(plan: Plan, device: str) -> dict[str, Any]:
+def describe(plan: Plan, device: str, data_note: str = "") -> dict[str, Any]:
     """What is needed to repeat a run, beyond its plan."""
     return {
         "run": plan.run_id,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": device,
+        "data_note": data_note,
         "machine": f"{platform.system()} {platform.machine()}, {torch.get_num_threads()} threads",
         "versions": {
             "sottovoce": __version__,

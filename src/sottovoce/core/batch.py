@@ -65,6 +65,17 @@ class AudioBatch:
         """`(batch, time)` bool: true where there is audio, false in the padding."""
         return torch.arange(self.waveforms.shape[1], device=self.device) < self.lengths[:, None]
 
+    @cached_property
+    def length_l2(self) -> Tensor:
+        """Euclidean length of each clip, `(batch,)` float64."""
+        length: Tensor = torch.linalg.vector_norm(self.waveforms.detach().double(), dim=1)
+        return length
+
+    @cached_property
+    def peak(self) -> Tensor:
+        """Largest magnitude of each clip, `(batch,)` float64."""
+        return self.waveforms.detach().double().abs().amax(dim=1)
+
     def with_waveforms(self, waveforms: Tensor) -> AudioBatch:
         """The same clips with other samples, `(batch, time)`; energy and gradient in the padding are cut.
 
@@ -78,8 +89,10 @@ class AudioBatch:
             )
         batch = object.__new__(AudioBatch)
         kept = waveforms.masked_fill(~self.mask, 0.0) if self.ragged else waveforms
-        # The copy shares mask and raggedness, which depend on the lengths alone.
-        batch.__dict__.update(self.__dict__, waveforms=kept)
+        # What depends on the lengths alone is shared; what depends on the samples is not.
+        shared = ("lengths", "sample_rate", "ids", "ragged", "mask")
+        known = {name: self.__dict__[name] for name in shared if name in self.__dict__}
+        batch.__dict__.update(known, waveforms=kept)
         return batch
 
     def select(self, rows: Sequence[int]) -> AudioBatch:

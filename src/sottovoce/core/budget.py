@@ -83,11 +83,13 @@ class Ball(Budget):
         """Sign of the gradient for L-infinity, the normalised gradient for L2 (zero stays zero)."""
         if self.norm == "linf":
             return gradient.sign()
-        # Scaled first: the square of a gradient of 1e-20 would vanish in single precision.
-        scaled = gradient / gradient.abs().amax(dim=1, keepdim=True).clamp_min(
-            torch.finfo(gradient.dtype).tiny
-        )
-        return scaled / _length(scaled).clamp_min(1e-12)
+        length = _length(gradient)
+        if bool((length < 1e-12).any()):
+            # Scaled first: the square of a gradient of 1e-20 would vanish in single precision.
+            tiny = torch.finfo(gradient.dtype).tiny
+            gradient = gradient / gradient.abs().amax(dim=1, keepdim=True).clamp_min(tiny)
+            length = _length(gradient).clamp_min(tiny)
+        return gradient / length
 
     @final
     def sample(self, clean: AudioBatch, draws: Draws) -> Tensor:
@@ -177,7 +179,7 @@ class Snr(Ball):
 
     def radius(self, clean: AudioBatch) -> Tensor:
         samples = clean.lengths.double().sqrt()
-        level = _length(clean.waveforms.detach().double())[:, 0].maximum(SILENCE * samples)
+        level = clean.length_l2.maximum(SILENCE * samples)
         allowed = level * _ratio(-self.db)
         return allowed / samples if self.shape == "linf" else allowed
 
@@ -204,8 +206,7 @@ class DbMax(Ball):
         return True
 
     def radius(self, clean: AudioBatch) -> Tensor:
-        peak = clean.waveforms.detach().double().abs().amax(dim=1).clamp_min(SILENCE)
-        return peak * _ratio(self.db)
+        return clean.peak.clamp_min(SILENCE) * _ratio(self.db)
 
     def __str__(self) -> str:
         return f"dB_max {self.db:g} dB"

@@ -69,7 +69,7 @@ def check_clips(target: Target, batch: AudioBatch) -> None:
     if batch.sample_rate != target.sample_rate:
         raise InputError(
             f"expected audio at {target.sample_rate} Hz, got {batch.sample_rate} Hz; resample it first "
-            "(sottovoce.data.load_clip does)."
+            "(sottovoce.data.load.load_clip does)."
         )
     short = int(batch.lengths.argmin())
     if int(batch.lengths[short]) < target.shortest:

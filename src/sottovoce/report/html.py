@@ -76,7 +76,7 @@ def render(folder: RunFolder, plan: Plan, trials: Trials, summary: Summary) -> s
         title=plan.model,
         verdict=verdict.judge(plan, trials, panels) if panels else None,
         claims=verdict.claims(plan),
-        setup=make_setup(plan, trials),
+        setup=make_setup(plan, trials, folder.about().get("data_note", "")),
         series=series,
         curves=curves,
         columns=columns,
@@ -141,7 +141,7 @@ def make_levels(
     return [group for group in found if group is not None]
 
 
-def make_setup(plan: Plan, trials: Trials) -> dict[str, Any]:
+def make_setup(plan: Plan, trials: Trials, data_note: str) -> dict[str, Any]:
     """What was attacked, with which parts and settings."""
     clean = [(defense_title(name), trials.clean_accuracy(name)) for name in plan.defenses]
     rates = ", ".join(f"{rate / 1000:g} kHz" for rate in sorted(trials.sample_rates))
@@ -153,6 +153,8 @@ def make_setup(plan: Plan, trials: Trials) -> dict[str, Any]:
         ("seed", str(plan.seed)),
         ("saved as", f"{plan.bits}-bit samples" if plan.bits else "floats, not rounded"),
     ]
+    if data_note:
+        facts.append(("about the clips", data_note))
     if plan.fit:
         facts.append(("universal attacks fitted on", plan.fit))
     elif any(cell.universal for cell in plan.cells()):

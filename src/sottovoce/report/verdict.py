@@ -207,9 +207,9 @@ def _noise(panels: list[Panel]) -> Check | None:
         )
         return Check("Every attack beats white noise", True, text, [])
     return Check(
-        f"White noise does about as much in {len(close)} of {plural(len(pairs), 'comparison')}",
+        f"Not told apart from white noise in {len(close)} of {plural(len(pairs), 'comparison')}",
         False,
-        "There the intervals overlap: the attack adds little to what noise of its level does.",
+        "There the intervals overlap: on these clips the attack may do little more than noise of its level.",
         [
             f"{cell_title(item.cell)}: {show(_success(item), '%')}, noise {show(_success(noise), '%')}"
             for item, noise in close
