@@ -90,11 +90,11 @@ def check_clips(target: Target, batch: AudioBatch) -> None:
 @contextmanager
 def evaluating(module: torch.nn.Module) -> Iterator[None]:
     """Run a module in evaluation mode and hand it back as it was, whatever happens inside."""
-    modes = [(part, part.training) for part in module.modules()]
-    for part, _ in modes:
+    in_training = [part for part in module.modules() if part.training]
+    for part in in_training:
         part.training = False
     try:
         yield
     finally:
-        for part, training in modes:
-            part.training = training
+        for part in in_training:
+            part.training = True

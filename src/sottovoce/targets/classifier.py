@@ -69,7 +69,8 @@ class ModuleClassifier(Classifier):
         with evaluating(self.module):
             if self.clip_samples is not None:
                 missing = self.clip_samples - batch.waveforms.shape[1]
-                return self._run(torch.nn.functional.pad(batch.waveforms, (0, missing)))
+                full = torch.nn.functional.pad(batch.waveforms, (0, missing)) if missing else batch.waveforms
+                return self._run(full)
             return by_length(batch, batch.waveforms, self._run)
 
     def _run(self, waveforms: Tensor) -> Tensor:
