@@ -261,7 +261,7 @@ def own_peak_mib() -> float:
 PAGE = """# Benchmarks
 
 Made by `make benchmark` (`python benchmarks/run.py`), which writes this page. All sides of a row ran in turns
-in one process on one machine; times and ratios are medians over turns (DeepFool and Carlini-Wagner: one turn).
+in one process on one machine; times and ratios are medians over turns (DeepFool, Carlini-Wagner: one).
 On a shared machine a ratio wavers by a tenth from run to run.
 
 Machine: {machine}. {versions}.
