@@ -6,6 +6,7 @@ its nearest mistake at delta = -a in every sample: a perturbation as strong as t
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -64,3 +65,23 @@ def mean_clips(tmp_path: Path) -> Path:
         write(folder / "up" / f"{number}.wav", np.full(length, level))
         write(folder / "down" / f"{number}.wav", np.full(length, -level if number else level))
     return folder
+
+
+def outside(variable: str, name: str, file: str) -> Path:
+    """Material that is not part of the repository: named by a variable, or in ../shared beside it."""
+    folder = Path(os.environ.get(variable, Path(__file__).parents[2] / "shared" / name))
+    if not (folder / file).exists():
+        pytest.skip(f"needs {file} in the folder named by {variable}")
+    return folder / file
+
+
+@pytest.fixture(scope="session")
+def whisper_tiny() -> Path:
+    """OpenAI's tiny checkpoint, with its vocabulary beside it."""
+    return outside("SOTTOVOCE_MODELS", "models", "whisper-tiny.pt")
+
+
+@pytest.fixture(scope="session")
+def librispeech() -> Path:
+    """A folder of read English: `transcripts.tsv` and the files it names."""
+    return outside("SOTTOVOCE_DATA", "data", "librispeech")

@@ -21,7 +21,11 @@ from sottovoce.errors import InputError, UnknownName
 _PARTS: dict[str, dict[str, str]] = {
     "target": {
         "keyword": "sottovoce.targets.keyword:keyword",
-        "huggingface": "sottovoce.targets.huggingface:load_classifier",
+        "recogniser": "sottovoce.targets.zoo_recogniser:recogniser",
+        "deepspeech2": "sottovoce.targets.zoo_recogniser:deepspeech2",
+        "whisper": "sottovoce.targets.whisper:load_whisper",
+        "huggingface": "sottovoce.targets.huggingface:load_huggingface",
+        "speechbrain": "sottovoce.targets.speechbrain:load_speechbrain",
         "python": "sottovoce.targets.python:load_target",
     },
     "attack": {
@@ -32,15 +36,25 @@ _PARTS: dict[str, dict[str, str]] = {
         "apgd-dlr": "sottovoce.attacks.apgd:ApgdDlr",
         "deepfool": "sottovoce.attacks.deepfool:DeepFool",
         "cw": "sottovoce.attacks.carlini_wagner:CarliniWagner",
+        "cw-asr": "sottovoce.attacks.carlini_wagner_asr:CarliniWagnerAsr",
+        "imperceptible": "sottovoce.attacks.imperceptible:Imperceptible",
         "genetic": "sottovoce.attacks.genetic:Genetic",
+        "taori": "sottovoce.attacks.taori:Taori",
+        "kenansville": "sottovoce.attacks.kenansville:Kenansville",
+        "kenansville-ssa": "sottovoce.attacks.kenansville:KenansvilleSsa",
+        "yeehaw": "sottovoce.attacks.yeehaw:Yeehaw",
     },
     "universal": {
+        "universal-gradient": "sottovoce.attacks.universal_gradient:UniversalGradient",
         "uap": "sottovoce.attacks.universal:Uap",
         "uap-hc": "sottovoce.attacks.universal:UapHc",
     },
     "goal": {
         "evade": "sottovoce.core.goal:Evade",
         "force": "sottovoce.core.goal:Force",
+        "force-nearest": "sottovoce.core.goal:ForceNearest",
+        "prefix": "sottovoce.core.goal:Prefix",
+        "language": "sottovoce.core.goal:Language",
     },
     "budget": {
         "linf": "sottovoce.core.budget:LInf",
@@ -57,6 +71,23 @@ _PARTS: dict[str, dict[str, str]] = {
         "fooling-ratio": "sottovoce.metrics.decisions:FoolingRatio",
         "accuracy": "sottovoce.metrics.decisions:Accuracy",
         "clean-accuracy": "sottovoce.metrics.decisions:CleanAccuracy",
+        "wer": "sottovoce.metrics.text:Wer",
+        "clean-wer": "sottovoce.metrics.text:CleanWer",
+        "wer-clips": "sottovoce.metrics.text:WerClips",
+        "cer": "sottovoce.metrics.text:Cer",
+        "clean-cer": "sottovoce.metrics.text:CleanCer",
+        "transcript-change": "sottovoce.metrics.text:TranscriptChange",
+        "substitutions": "sottovoce.metrics.text:Substitutions",
+        "deletions": "sottovoce.metrics.text:Deletions",
+        "insertions": "sottovoce.metrics.text:Insertions",
+        "sentence-error": "sottovoce.metrics.text:SentenceError",
+        "uasr-word": "sottovoce.metrics.text:UasrWord",
+        "uasr-char": "sottovoce.metrics.text:UasrChar",
+        "tasr-word": "sottovoce.metrics.text:TasrWord",
+        "tasr-char": "sottovoce.metrics.text:TasrChar",
+        "language-confusion": "sottovoce.metrics.text:LanguageConfusion",
+        "masking-share": "sottovoce.metrics.masking:MaskingShare",
+        "masking-excess": "sottovoce.metrics.masking:MaskingExcess",
         "snr": "sottovoce.metrics.distortion:SnrDb",
         "segmental-snr": "sottovoce.metrics.distortion:SegmentalSnrDb",
         "linf": "sottovoce.metrics.distortion:LInfNorm",
@@ -71,6 +102,9 @@ _PARTS: dict[str, dict[str, str]] = {
     },
     "corpus": {
         "embedded": "sottovoce.data.embedded:embedded",
+        "prompts": "sottovoce.data.embedded:prompts",
+        "strings": "sottovoce.data.embedded:strings",
+        "librispeech": "sottovoce.data.librispeech:librispeech",
         "folder": "sottovoce.data.corpora:folder",
         "csv": "sottovoce.data.corpora:table",
         "speechcommands": "sottovoce.data.corpora:speech_commands",
@@ -81,6 +115,11 @@ _PARTS: dict[str, dict[str, str]] = {
         "V3": "sottovoce.studies.v3:STUDY",
         "V4": "sottovoce.studies.v4:STUDY",
         "V5": "sottovoce.studies.v5:STUDY",
+        "O5": "sottovoce.studies.o5:STUDY",
+        "O6": "sottovoce.studies.o6:STUDY",
+        "O7": "sottovoce.studies.o7:STUDY",
+        "O8": "sottovoce.studies.o8:STUDY",
+        "O12": "sottovoce.studies.o12:STUDY",
     },
 }
 
@@ -141,8 +180,8 @@ def _settings_of(maker: Any) -> tuple[dict[str, Any], set[str]]:
     """Names and types of what a maker takes, and which of them it must be given."""
     if is_dataclass(maker):
         hints = get_type_hints(maker)
-        # `references` belongs to a goal's life with a batch, not to its settings.
-        taken = [item for item in fields(maker) if item.init and item.name != "references"]
+        # These belong to a goal's life with a batch and a target, not to its settings.
+        taken = [item for item in fields(maker) if item.init and item.name not in ("references", "canonical")]
         required = {
             item.name for item in taken if item.default is MISSING and item.default_factory is MISSING
         }

@@ -13,10 +13,11 @@ from sottovoce.core.attack import Trial
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import L2, Ball, LInf, Snr
 from sottovoce.core.draws import Draws
-from sottovoce.core.goal import Evade, Force, Goal
-from sottovoce.core.target import Target
-from sottovoce.errors import InputError, MissingPower
+from sottovoce.core.goal import Evade, Force, Goal, Language
+from sottovoce.core.target import Languages, Target
+from sottovoce.errors import InputError
 from sottovoce.targets.classifier import Classifier
+from sottovoce.testing import ToyAttention, ToyCtc, check_attack
 
 RATE = 16000
 TIME = 320
@@ -55,16 +56,50 @@ class Quiet(Classifier):
         return torch.stack([torch.zeros_like(score), score], dim=1)
 
 
-class Deaf(Target):
-    """A target without scores."""
+class Ear(Target):
+    """A recogniser that says "go" where `x0 - x1 + x2 - x3` is above `gap`, else "no". It has no gradient.
+
+    The loss of "go" is what is missing to the gap, that of any other text the opposite.
+    """
 
     sample_rate = RATE
+    says = "words"
+
+    def __init__(self, gap: float = 0.4) -> None:
+        self.gap = gap
+        self.judged: list[int] = []
+        self.decoded: list[tuple[str, ...]] = []
+
+    def _above(self, batch: AudioBatch) -> Tensor:
+        if torch.is_grad_enabled() and batch.waveforms.requires_grad:
+            raise RuntimeError("a black-box search asked for a gradient")
+        return batch.waveforms[:, :4] @ SIGNS - self.gap
 
     def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:
-        return batch.waveforms.sum(dim=1)
+        if torch.is_grad_enabled():
+            raise RuntimeError("a black-box search asked for a gradient")
+        self.judged.append(len(batch))
+        toward = torch.tensor([-1.0 if label == "go" else 1.0 for label in labels])
+        return toward * self._above(batch)
 
     def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
-        return ["deaf"] * len(batch)
+        self.decoded.append(batch.ids)
+        return ["go" if value > 0 else "no" for value in self._above(batch).tolist()]
+
+
+class Tongue(Classifier, Languages):
+    """Classes that never change, and the language "it" where `x0 - x1 + x2 - x3` is above 0.2."""
+
+    classes = ("no", "yes")
+    languages = ("en", "it")
+    sample_rate = RATE
+
+    def scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
+        return torch.tensor([[1.0, 0.0]]).expand(len(batch), 2)
+
+    def language_scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
+        score = batch.waveforms[:, :4] @ SIGNS - 0.2
+        return torch.stack([torch.zeros_like(score), 10 * score], dim=1)
 
 
 def silent(*lengths: int) -> AudioBatch:
@@ -158,9 +193,60 @@ def test_budget_relative_to_the_clip() -> None:
     assert 0 < float(sizes[0]) <= 0.2 * (1 + 1e-6) and 0 < float(sizes[1]) <= 0.02 * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("goal", [Evade(), Force("go")], ids=["evade", "force"])
+def test_recogniser(goal: Goal) -> None:
+    """4 x 0.125 = 0.5 is above the gap of 0.4: the search on losses ends where "go" is heard."""
+    target = Ear()
+    attack = Genetic(steps=100, mutation_rate=0.05)
+    trial = attack(target, silent(TIME, 400), goal, LInf(0.125), draws=Draws(0))
+    assert trial.adversarial_texts == ("go", "go") and trial.achieved == (True, True)
+    assert all(0.4 < value <= 0.5 for value in gain(trial))
+
+
+def test_recogniser_optimum() -> None:
+    """A gap of 0.6 is out of reach of 4 x 0.125; the search goes on to the corner of the cube."""
+    trial = Genetic(steps=60, mutation_rate=0.25)(
+        Ear(0.6), silent(TIME), Force("go"), LInf(0.125), draws=Draws(0)
+    )
+    assert gain(trial) == [0.5] and trial.achieved == (False,)
+
+
+def test_only_what_got_better_is_decoded() -> None:
+    """A clip's best is decoded once a generation at most, and not again where it is as it was: the corner of
+    the cube, where nothing gets better, comes before the twentieth generation."""
+    target = Ear(10.0)
+    attack = Genetic(steps=20, population=10, mutation_rate=0.25)
+    attack(target, silent(TIME), Force("go"), LInf(0.125), draws=Draws(0))
+    searched = target.decoded[1:-2]  # Before and after come the clean clips and the finished ones.
+    assert 1 <= len(searched) < 20 and all(len(ids) == 1 for ids in searched)
+    assert sum(target.judged) == 21 * 10
+
+
+def test_languages_are_heard_and_not_classes() -> None:
+    trial = Genetic(steps=100, mutation_rate=0.05)(
+        Tongue(), silent(TIME), Language("it"), LInf(0.125), draws=Draws(0)
+    )
+    assert trial.references == ("en",) and trial.achieved == (True,)
+    assert 0.2 < gain(trial)[0] <= 0.5
+
+
+def test_memory_is_bounded() -> None:
+    """Two clips of ten members each, seven at a time: 7, 7 and 6."""
+    target = Ear(10.0)
+    attack = Genetic(steps=1, population=10, batch_clips=7)
+    trial = attack(target, silent(TIME, 400), Force("go"), LInf(0.125), draws=Draws(0))
+    assert target.judged == [7, 7, 6] * 2
+    whole = Genetic(steps=1, population=10)
+    again = whole(Ear(10.0), silent(TIME, 400), Force("go"), LInf(0.125), draws=Draws(0))
+    assert torch.equal(trial.delta, again.delta)
+
+
+@pytest.mark.parametrize("target", [ToyCtc(), ToyAttention()], ids=["ctc", "attention"])
+def test_contract_on_recognisers(target: Target) -> None:
+    check_attack(Genetic(steps=4, population=6), target, [LInf(0.01)])
+
+
 def test_bad_input() -> None:
-    with pytest.raises(MissingPower, match="Deaf offers no Scores"):
-        Genetic()(Deaf(), silent(TIME), Evade(), LInf(0.1), draws=Draws(0))
     for settings in (
         {"steps": 0},
         {"elite": 20},
@@ -169,6 +255,7 @@ def test_bad_input() -> None:
         {"mutation_rate": 0.0},
         {"mutation_rate": 1.5},
         {"mutation_size": 0.0},
+        {"batch_clips": 0},
     ):
         with pytest.raises(InputError, match="expected"):
             Genetic(**settings)  # type: ignore[arg-type]

@@ -66,7 +66,7 @@ def build(kind: str, name: str) -> Any:
 
 def powerless(attack: Attack, target: Target) -> bool:
     try:
-        attack.check(target, Snr(20.0))
+        attack.check(target, Evade(), Snr(20.0))
     except MissingPower:
         return True
     return False

@@ -79,3 +79,30 @@ def test_words() -> None:
 def test_values_of_clips() -> None:
     values = clip_values(np.array([[1.0, 4.0], [NAN, 1.0], [3.0, 0.0], [math.inf, 1.0]]))
     assert values[0] == 0.25 and np.isnan(values[1]) and np.isnan(values[2]) and np.isinf(values[3])
+
+
+def test_five_speakers_are_resampled_instead_of_clips() -> None:
+    # Each speaker has all words wrong or none, in four clips: five observations, not twenty.
+    parts = np.repeat([[5.0, 5.0], [0.0, 5.0], [5.0, 5.0], [0.0, 5.0], [0.0, 5.0]], 4, axis=0)
+    speakers = [name for name in "abcde" for _ in range(4)]
+    found, by_clip = Ratio().summarise(parts, speakers), Ratio().summarise(parts)
+    assert (found.value, found.n) == (pytest.approx(0.4), 20)
+    assert found.method == "bootstrap over speakers 95%" and by_clip.method == "bootstrap 95%"
+    # Speakers: ratios are multiples of 1/5. Of 5 draws at 0.4 none comes up 8 % of the time, all 1 %.
+    assert found.low == 0.0 and found.high >= 0.8
+    assert by_clip.low > 0.1 and by_clip.high < 0.7
+
+
+def test_clips_are_resampled_where_speakers_are_few_or_not_known() -> None:
+    parts = np.array([[float(row % 3), 4.0] for row in range(12)])
+    by_clip = Ratio().summarise(parts)
+    assert Ratio().summarise(parts, list("abcdabcdabcd")) == by_clip
+    assert Ratio().summarise(parts, [*"abcdefabcde", ""]) == by_clip
+    # Speakers of clips without a value do not count: four are left.
+    parts[4::5] = NAN
+    assert Ratio().summarise(parts, list("abcdeabcdeab")).method == "bootstrap 95%"
+
+
+def test_exact_intervals_count_clips() -> None:
+    parts = np.array([[1.0, 1.0]] * 10)
+    assert Rate().summarise(parts, list("abcdefghij")) == Rate().summarise(parts)

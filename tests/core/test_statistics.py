@@ -239,3 +239,52 @@ def test_the_interval_covers_the_truth_as_often_as_it_says():
         )
         covered += found.low <= 0.3 <= found.high
     assert covered / 500 == pytest.approx(0.9, abs=0.06)
+
+
+def test_groups_of_one_row_are_rows():
+    parts = errors_and_words(30)
+    by_row = ratio_bootstrap(parts, resamples=500, seed=1)
+    assert ratio_bootstrap(parts, groups=[f"g{row}" for row in range(30)], resamples=500, seed=1) == by_row
+
+
+def test_a_bootstrap_over_groups_agrees_with_scipy():
+    # Twelve speakers with 2 to 6 clips and error rates of their own: scipy resamples the speakers' sums.
+    draws = np.random.default_rng(5)
+    sizes = draws.integers(2, 7, 12)
+    names = np.repeat([f"s{place}" for place in range(12)], sizes)
+    words = draws.integers(3, 30, len(names))
+    errors = draws.binomial(words, np.repeat(draws.uniform(0.02, 0.6, 12), sizes))
+    parts = np.stack([errors, words], axis=1).astype(float)
+    sums = np.array([parts[names == f"s{place}"].sum(axis=0) for place in range(12)])
+    oracle = stats.bootstrap(
+        (sums[:, 0], sums[:, 1]),
+        lambda one, two, axis: one.sum(axis=axis) / two.sum(axis=axis),
+        paired=True,
+        method="BCa",
+        n_resamples=20000,
+        rng=np.random.default_rng(7),
+    ).confidence_interval
+    found = ratio_bootstrap(parts, groups=list(names), resamples=20000, seed=3)
+    width = oracle.high - oracle.low
+    assert (found.value, found.n) == (pytest.approx(errors.sum() / words.sum()), len(names))
+    assert (found.low, found.high) == pytest.approx((oracle.low, oracle.high), abs=0.04 * width)
+    # Clips of a speaker are alike here, so resampling clips would claim too much.
+    by_clip = ratio_bootstrap(parts, resamples=20000, seed=3)
+    assert by_clip.high - by_clip.low < 0.8 * width
+
+
+def test_groups_by_hand():
+    # Two speakers, all errors or none: every resample of the two is 0, 5/10 or 10/10.
+    parts = np.array([[1.0, 1.0]] * 5 + [[0.0, 1.0]] * 5)
+    found = ratio_bootstrap(parts, groups=["a"] * 5 + ["b"] * 5)
+    assert same(found, (0.5, 0.0, 1.0, 10))
+    # One speaker has a value, but nothing to resample.
+    assert same(ratio_bootstrap(parts, groups=["a"] * 10), (0.5, math.nan, math.nan, 10))
+
+
+def test_groups_lose_their_rows_without_a_value():
+    parts = np.array([[1.0, 2.0], [math.nan, 2.0], [3.0, 4.0], [math.nan, 1.0]])
+    found = ratio_bootstrap(parts, groups=["a", "a", "b", "c"])
+    assert found == ratio_bootstrap(parts[[0, 2]], groups=["a", "b"]) and found.n == 2
+    with pytest.raises(InputError, match="a group for each of 4 rows, got 3"):
+        ratio_bootstrap(parts, groups=["a", "a", "b"])

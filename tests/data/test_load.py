@@ -236,6 +236,36 @@ def test_limit_is_balanced_nested_ordered_and_repeatable(
     assert not unfinished or max(counts.values()) - min(unfinished) <= 1
 
 
+def spoken(sizes: dict[tuple[str, str], int], text: str = "{speaker} {number}") -> Corpus:
+    """So many sentences of each speaker in a language."""
+    entries = [
+        Entry(
+            f"{speaker}-{language}-{number}",
+            Path("a.wav"),
+            text.format(speaker=speaker + language, number=number),
+            facts={"speaker": speaker, "language": language},
+        )
+        for (speaker, language), size in sizes.items()
+        for number in range(size)
+    ]
+    return Corpus("made", tuple(entries))
+
+
+def test_limit_balances_speakers_where_labels_are_transcripts() -> None:
+    sizes = {("ann", "en"): 50, ("ann", "es"): 20, ("bob", "en"): 1, ("cid", "en"): 50}
+    few = spoken(sizes).limit(10, seed=1)
+    counts = Counter(entry.id.rpartition("-")[0] for entry in few)
+    assert counts == {"ann-en": 3, "ann-es": 3, "bob-en": 1, "cid-en": 3}
+    assert few.note == "10 of 121 clips, balanced over speakers (seed 1)"
+    assert set(few.entries) <= set(spoken(sizes).limit(11, seed=1).entries)
+
+
+def test_limit_balances_classes_even_where_speakers_are_known() -> None:
+    corpus = spoken({("ann", "en"): 8, ("bob", "en"): 2}, text="{speaker}").limit(4)
+    assert Counter(entry.label for entry in corpus) == {"annen": 2, "boben": 2}
+    assert corpus.note.endswith("balanced over labels (seed 0)")
+
+
 def test_limit_draws_by_seed() -> None:
     corpus = corpus_of({"yes": 100})
     assert corpus.limit(10, seed=0).entries != corpus.limit(10, seed=1).entries

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 from typer.testing import CliRunner
 
 from sottovoce.cli.study import app
@@ -25,6 +27,28 @@ def make(seed=SEED):
 """
 
 
+RECOGNISER = """
+import torch
+from sottovoce.targets.ctc import Ctc, Vocabulary
+from sottovoce.testing.toys import Frames, weights
+
+class Speller(Ctc):
+    vocabulary = Vocabulary(("", *"abcdefghijklmnopqrstuvwxyz "), case="lower")
+    sample_rate, frame_seconds, shortest = 1000, 0.02, 20
+
+    def __init__(self):
+        self.module = Frames(32, 20, seed=5, scale=8.0)
+        self.readout = weights(6, 32, 28)
+
+    def log_probs(self, batch, *, draws):
+        scores = self.module(batch.waveforms) @ self.readout
+        return scores.log_softmax(dim=-1), self.module.count(batch.lengths)
+
+def make():
+    return Speller()
+"""
+
+
 def run(*words: str) -> str:
     outcome = CliRunner().invoke(app, list(words), catch_exceptions=False)
     assert outcome.exit_code == 0
@@ -40,9 +64,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_list_names_all_five() -> None:
+def test_list_names_them_all() -> None:
     text = run("list")
-    assert [name for name in ("V1", "V2", "V3", "V4", "V5") if name in text] == ["V1", "V2", "V3", "V4", "V5"]
+    names = ["V1", "V2", "V3", "V4", "V5", "O5", "O6", "O7", "O8", "O12"]
+    assert [name for name in names if name in text] == names
 
 
 def test_studies_share_what_was_fitted(folder: Path) -> None:
@@ -59,6 +84,55 @@ def test_studies_share_what_was_fitted(folder: Path) -> None:
     # 12 classes have five clips each: three to fit on, two to judge on.
     rows = json.loads((folder / "out" / "V2" / "results.json").read_text("utf-8"))["values"]["classes"]
     assert {(row["fit_clips"], row["valid_clips"]) for row in rows.values()} == {(3, 2)}
+
+
+@pytest.fixture
+def spoken(folder: Path) -> Path:
+    """A toy recogniser, and three clips of noise that it is to hear words in."""
+    (folder / "toy_recogniser.py").write_text(RECOGNISER, encoding="utf-8")
+    source = np.random.default_rng(0)
+    lines = ["path,label,speaker,language"]
+    for number, length in enumerate((3000, 3400, 2600)):
+        soundfile.write(
+            folder / f"{number}.wav", 0.1 * source.standard_normal(length), 1000, subtype="PCM_16"
+        )
+        lines.append(f"{number}.wav,some words,speaker{number},en")
+    (folder / "clips.csv").write_text("\n".join(lines), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.slow
+def test_a_recogniser_under_attack(spoken: Path) -> None:
+    options = [
+        "--model",
+        "python:toy_recogniser:make",
+        "--data",
+        "csv:clips.csv",
+        "--clips",
+        "2",
+        "--out",
+        "out",
+    ]
+    text = run("run", "O5", *options)
+    assert "NOT the paper's model and data" in text and "NOT the paper's scale" in text and "16.98" in text
+    facts = json.loads((spoken / "out" / "O5" / "results.json").read_text("utf-8"))
+    wers = {(one["attack"], one["budget"]): one["wer"] for one in facts["values"]["untargeted"]}
+    assert len(wers) == 20 and {found["n"] for found in wers.values()} == {2}
+    assert facts["values"]["forced"][0]["success"]["n"] == 2
+    # The same command runs nothing again, and the table alone needs neither model nor clips.
+    records = spoken / "out" / "plans" / "untargeted" / "trials.jsonl"
+    before = records.read_bytes()
+    run("run", "O5", *options)
+    assert records.read_bytes() == before and before.count(b"\n") == 40
+    (spoken / "clips.csv").unlink()
+    (spoken / "toy_recogniser.py").unlink()
+    assert "16.98" in run("table", "O5", "out")
+
+
+def test_options_that_a_study_has_not() -> None:
+    for study, option, value in (("V2", "clips", "3"), ("O5", "attack", "uap"), ("O7", "fit", "csv:x")):
+        with pytest.raises(InputError, match=f"expected no --{option}"):
+            run("run", study, f"--{option}", value)
 
 
 def test_a_folder_of_another_setting_is_refused(folder: Path) -> None:

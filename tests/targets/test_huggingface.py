@@ -376,7 +376,7 @@ def test_a_model_without_a_trained_head_is_refused(tmp_path: Path) -> None:
     # The library would fill the head with random numbers and go on.
     model, extractor = make("wav2vec2")
     folder = save(tmp_path, model.wav2vec2, extractor)
-    with pytest.raises(InputError, match=r"trained audio classifier.*classifier\.bias"):
+    with pytest.raises(InputError, match=r"trained for audio classification.*classifier\.bias"):
         load_classifier(folder)
 
 

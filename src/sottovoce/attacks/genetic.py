@@ -1,26 +1,154 @@
-"""A genetic search on class scores, without a gradient.
+"""A genetic search, without a gradient.
 
 Alzantot, Balaji and Srivastava (2018), "Did you hear that? Adversarial examples against automatic speech
 recognition". Two things differ. The original changes the eight lowest bits of a sample; here the budget says
 how much may change. The original picks parents by the probability of success, which is flat where the model
-is sure of itself; here they are picked by its logarithm.
+is sure of itself; here they are picked by its logarithm. On recognisers the goal's objective takes its place,
+as in Olivier (2023), appendix D.1.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
-from sottovoce.core.attack import Attack, Best, within
+from sottovoce.core.attack import Attack, Best, decode, within
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Goal
 from sottovoce.core.target import Scores, Target
 from sottovoce.errors import InputError
+
+
+@final
+class Contest:
+    """Many perturbations a clip, judged without a gradient; clips leave when they are done.
+
+    A classifier is judged by its class scores: a clip is done when its margin is above zero. Any other
+    target, and any goal about more than the text, is judged by the goal's objective: a clip is done when the
+    target, listening to its best perturbation, is heard to reach the goal.
+
+    alive: rows of the clips that are left.
+    crowd: each of these clips once for each of its perturbations, `(alive * members, time)`.
+    texts: what was last read of each clip's best perturbation; None before that, and for class scores.
+    """
+
+    def __init__(self, target: Target, clean: AudioBatch, goal: Goal, members: int, batch_clips: int) -> None:
+        self.best = Best(torch.zeros_like(clean.waveforms))
+        self.alive = list(range(len(clean)))
+        self.crowd = repeated(clean, members)
+        self.texts: list[str | None] = [None] * len(clean)
+        self.by_scores = goal.about == "text" and target.offers(Scores)
+        self._target, self._clean, self._goal = target, clean, goal
+        self._members, self._batch_clips = members, batch_clips
+        self._improved = [False] * len(clean)
+
+    def judge(self, herd: Tensor, draws: Draws) -> tuple[Tensor, Tensor]:
+        """Fitness to rank by and log weight to breed by, both `(alive, members)`; the best is kept.
+
+        herd: `(alive, members, time)`.
+        """
+        batch = self.crowd.with_waveforms(self.crowd.waveforms + herd.flatten(0, 1))
+        goal = self._goal.bind(
+            [self._goal.references[row] for row in self.alive for _ in range(self._members)]
+        )
+        parts = [
+            self._scored(cut, goal.select(rows), draws) for rows, cut in in_cuts(batch, self._batch_clips)
+        ]
+        value, weight = (torch.cat(column).view(-1, self._members) for column in zip(*parts, strict=True))
+        self._note(herd, value)
+        return value, weight
+
+    def leave(self, draws: Draws) -> list[int]:
+        """Let the clips that are done go; returns the places that those who stay had among the living."""
+        if not self.by_scores:
+            self._listen(draws)
+        done = self._done()
+        left = [place for place, row in enumerate(self.alive) if not done[row]]
+        if 0 < len(left) < len(self.alive):
+            self.alive = [self.alive[place] for place in left]
+            self.crowd = repeated(self._clean.select(self.alive), self._members)
+        return left
+
+    def leaders(self) -> Tensor:
+        """The best perturbation of each clip that is left, `(alive, time)`."""
+        return self.best.delta[self.alive, : self.crowd.waveforms.shape[1]]
+
+    def _scored(self, batch: AudioBatch, goal: Goal, draws: Draws) -> tuple[Tensor, Tensor]:
+        if not self.by_scores:
+            value = goal.objective(self._target, batch, draws=draws)
+            return value, value.double()
+        power = self._target.power(Scores)
+        scores = power.scores(batch, draws=draws)
+        wins = goal.wins(power.classes).to(scores.device)
+        chance = scores.double().log_softmax(dim=1).masked_fill(~wins, -torch.inf).logsumexp(dim=1)
+        return goal.margin(scores, power.classes), chance
+
+    def _note(self, herd: Tensor, value: Tensor) -> None:
+        """Keep each living clip's best perturbation; those of clips that are done stay as they are."""
+        top, member = value.max(dim=1)
+        delta, level = self.best.delta.clone(), self.best.value.clone()
+        delta[self.alive, : herd.shape[2]] = herd[torch.arange(len(herd)), member]
+        level[self.alive] = top.to(level.dtype)
+        for row in self.best.update(delta, level).nonzero()[:, 0].tolist():
+            self._improved[row] = True
+
+    def _listen(self, draws: Draws) -> None:
+        """Decode where the best has changed: one clip, where judging took as many as there are members."""
+        rows = [row for row in self.alive if self._improved[row]]
+        if not rows:
+            return
+        clean = self._clean.select(rows)
+        batch = clean.with_waveforms(clean.waveforms + self.best.delta[rows, : clean.waveforms.shape[1]])
+        texts = decode(self._target, batch, draws) if self._goal.about == "text" else [""] * len(rows)
+        read = self._goal.select(rows).read(self._target, batch, texts, draws=draws.turn("judge"))
+        for row, text in zip(rows, read, strict=True):
+            self.texts[row] = text
+            self._improved[row] = False
+
+    def _done(self) -> list[bool]:
+        if self.by_scores:
+            return [float(value) > 0.0 for value in self.best.value]
+        reached = self._goal.achieved([text or "" for text in self.texts])
+        return [text is not None and won for text, won in zip(self.texts, reached, strict=True)]
+
+
+def in_cuts(batch: AudioBatch, size: int) -> Iterator[tuple[range, AudioBatch]]:
+    """A batch as smaller ones of at most `size` clips, each with its rows."""
+    if len(batch) <= size:
+        yield range(len(batch)), batch
+        return
+    for first in range(0, len(batch), size):
+        rows = range(first, min(first + size, len(batch)))
+        yield rows, batch.select(rows)
+
+
+def repeated(clean: AudioBatch, members: int) -> AudioBatch:
+    """Every clip once for each of its perturbations, `(batch * members, time)`."""
+    return AudioBatch(
+        clean.waveforms.repeat_interleave(members, dim=0),
+        clean.lengths.repeat_interleave(members),
+        clean.sample_rate,
+        tuple(f"{name}/{member}" for name in clean.ids for member in range(members)),
+    )
+
+
+def offspring(herd: Tensor, weight: Tensor, temperature: float, crowd: AudioBatch, draws: Draws) -> Tensor:
+    """Children of two parents each, `(batch * members, time)`: every sample is from the one or the other.
+
+    herd: `(batch, members, time)`; weight: `(batch, members)`, whose softmax at `temperature` picks parents.
+    """
+    wheel = (weight / temperature).softmax(dim=1).cumsum(dim=1)
+    spins = draws.turn("parents").fractions(crowd, 2).to(wheel).view(len(herd), -1)
+    picks = torch.searchsorted(wheel, spins, right=True).clamp(max=herd.shape[1] - 1)
+    pairs = herd[torch.arange(len(herd))[:, None], picks].view(-1, 2, herd.shape[2])
+    heads = draws.turn("mix").uniform(crowd) < 0
+    return torch.where(heads, pairs[:, 0], pairs[:, 1])
 
 
 @final
@@ -31,11 +159,12 @@ class Genetic(Attack):
     A clip is done once it is fooled; the best perturbation of each clip is kept from first to last.
 
     steps: generations after the first.
-    population: perturbations a clip; those of all clips are scored in one forward pass.
+    population: perturbations a clip; those of all clips are scored together.
     elite: how many of the fittest live on unchanged.
     temperature: of the softmax that picks the parents; lower is greedier.
     mutation_rate: share of a child's samples that are kicked.
     mutation_size: how far a kicked sample moves, as a share of its level in noise that fills the budget.
+    batch_clips: perturbed clips that the target hears at once; bounds the memory.
     """
 
     steps: int = 500
@@ -44,15 +173,16 @@ class Genetic(Attack):
     temperature: float = 0.1
     mutation_rate: float = 5e-3
     mutation_size: float = 1.0
+    batch_clips: int = 512
 
-    needs: ClassVar[tuple[type, ...]] = (Scores,)
     budgets: ClassVar[tuple[type[Budget], ...]] = (Ball,)
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or not 1 <= self.elite < self.population:
+        if self.steps < 1 or self.batch_clips < 1 or not 1 <= self.elite < self.population:
             raise InputError(
-                f"expected at least 1 step and an elite from 1 to below the population, got {self.steps} "
-                f"steps and an elite of {self.elite} in {self.population}; 500, 2 and 20 are usual."
+                "expected at least 1 step, 1 clip a batch and an elite from 1 to below the population, got "
+                f"{self.steps} steps, {self.batch_clips} clips and an elite of {self.elite} in "
+                f"{self.population}; 500, 512, 2 and 20 are usual."
             )
         if self.temperature <= 0 or self.mutation_size <= 0 or not 0 < self.mutation_rate <= 1:
             raise InputError(
@@ -64,32 +194,20 @@ class Genetic(Attack):
     @torch.no_grad()
     def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
         assert isinstance(budget, Ball)
-        best = Best(torch.zeros_like(clean.waveforms))
-        alive = list(range(len(clean)))
-        crowd = self._crowd(clean)
-        herd = self._found(crowd, budget, draws.turn("first"))
+        contest = Contest(target, clean, goal, self.population, self.batch_clips)
+        herd = self._found(contest.crowd, budget, draws.turn("first"))
         for step in range(self.steps + 1):
             turn = draws.turn("generation", step)
-            margin, chance = self._judge(target, crowd, herd, goal.select(alive), turn)
-            _note(best, alive, herd, margin)
-            left = [place for place, row in enumerate(alive) if float(best.value[row]) <= 0.0]
-            if not left or step == self.steps:
+            fitness, weight = contest.judge(herd, turn)
+            if step == self.steps:
                 break
-            if len(left) < len(alive):
-                alive = [alive[place] for place in left]
-                crowd = self._crowd(clean.select(alive))
-                herd = herd[left, :, : crowd.waveforms.shape[1]]
-            herd = self._breed(herd, margin[left], chance[left], crowd, budget, turn)
-        return best.delta
-
-    def _crowd(self, clean: AudioBatch) -> AudioBatch:
-        """Every clip once for each of its perturbations, `(batch * population, time)`."""
-        return AudioBatch(
-            clean.waveforms.repeat_interleave(self.population, dim=0),
-            clean.lengths.repeat_interleave(self.population),
-            clean.sample_rate,
-            tuple(f"{name}/{member}" for name in clean.ids for member in range(self.population)),
-        )
+            left = contest.leave(turn)
+            if not left:
+                break
+            crowd = contest.crowd
+            herd = herd[left, :, : crowd.waveforms.shape[1]]
+            herd = self._breed(herd, fitness[left], weight[left], crowd, budget, turn)
+        return contest.best.delta
 
     def _found(self, crowd: AudioBatch, budget: Ball, draws: Draws) -> Tensor:
         """The first generation, `(batch, population, time)`: no change at all, and random ones."""
@@ -97,28 +215,11 @@ class Genetic(Attack):
         herd[:, 0] = 0.0
         return herd
 
-    def _judge(
-        self, target: Target, crowd: AudioBatch, herd: Tensor, goal: Goal, draws: Draws
-    ) -> tuple[Tensor, Tensor]:
-        """The goal's margin, and its log probability of success, both `(batch, population)`."""
-        power = target.power(Scores)
-        scores = power.scores(crowd.with_waveforms(crowd.waveforms + herd.flatten(0, 1)), draws=draws)
-        each = goal.bind([text for text in goal.references for _ in range(self.population)])
-        wins = each.wins(power.classes).to(scores.device)
-        chance = scores.double().log_softmax(dim=1).masked_fill(~wins, -torch.inf).logsumexp(dim=1)
-        margin = each.margin(scores, power.classes)
-        return margin.view(-1, self.population), chance.view(-1, self.population)
-
     def _breed(
-        self, herd: Tensor, margin: Tensor, chance: Tensor, crowd: AudioBatch, budget: Ball, draws: Draws
+        self, herd: Tensor, fitness: Tensor, weight: Tensor, crowd: AudioBatch, budget: Ball, draws: Draws
     ) -> Tensor:
         """The next generation, `(batch, population, time)`: the elite, then children."""
-        wheel = (chance / self.temperature).softmax(dim=1).cumsum(dim=1)
-        spins = draws.turn("parents").fractions(crowd, 2).to(wheel).view(len(herd), -1)
-        picks = torch.searchsorted(wheel, spins, right=True).clamp(max=self.population - 1)
-        parents = herd[torch.arange(len(herd))[:, None], picks].view(-1, 2, herd.shape[2])
-        heads = draws.turn("mix").uniform(crowd) < 0
-        child = torch.where(heads, parents[:, 0], parents[:, 1])
+        child = offspring(herd, weight, self.temperature, crowd, draws)
         # One draw says both where a kick falls and, by its sign and size, which way it goes.
         lot = draws.turn("kick").uniform(crowd)
         kick = budget.steepest(lot.masked_fill(lot.abs() > self.mutation_rate, 0.0))
@@ -126,15 +227,6 @@ class Genetic(Attack):
         reach = self.mutation_size * (1.0 if budget.norm == "linf" else self.mutation_rate**0.5)
         moved = child + reach * budget.radius(crowd).to(herd.dtype)[:, None] * kick
         bred = within(crowd, budget.project(moved, crowd)).view_as(herd)
-        fittest = margin.argsort(dim=1, descending=True, stable=True)[:, : self.elite]
+        fittest = fitness.argsort(dim=1, descending=True, stable=True)[:, : self.elite]
         bred[:, : self.elite] = herd.gather(1, fittest[:, :, None].expand(-1, -1, herd.shape[2]))
         return bred
-
-
-def _note(best: Best, alive: list[int], herd: Tensor, margin: Tensor) -> None:
-    """Keep each living clip's best perturbation; those of clips that are done stay as they are."""
-    value, member = margin.max(dim=1)
-    delta, level = best.delta.clone(), best.value.clone()
-    delta[alive, : herd.shape[2]] = herd[torch.arange(len(herd)), member]
-    level[alive] = value.to(level.dtype)
-    best.update(delta, level)

@@ -61,6 +61,7 @@ class Crowd:
             raise InputError(
                 f"expected {len(places)} references, got {len(goal.references)}; bind one a clip."
             )
+        goal = goal.heard_by(target)
         self.goal = goal.select(places) if goal.references else goal.bind(self._say(self.clips))
         # A budget that is relative to the clip binds v as laid on each; v itself has the widest radius.
         limit = float(budget.radius(self.clips).max())
@@ -235,7 +236,8 @@ class Accumulation(UniversalAttack):
 
     def _story(self, crowd: Crowd, leader: Leader) -> str:
         aim = {item.name: getattr(crowd.goal, item.name) for item in fields(crowd.goal)}
-        aim.pop("references")
+        for name in ("references", "canonical"):
+            aim.pop(name)
         facts = {
             "attack": {"kind": type(self).__name__, **asdict(self)},
             "goal": {"kind": type(crowd.goal).__name__, **aim},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,14 @@ from sottovoce import registry
 from sottovoce.errors import InputError
 
 _PART = re.compile(r"\s*(?P<name>[A-Za-z0-9_.-]+)\s*(?:\((?P<settings>.*)\))?\s*", re.DOTALL)
+_QUOTED = {
+    '"': re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL),
+    "'": re.compile(r"'(?:[^']|'')*'", re.DOTALL),
+}
+_OPENING, _CLOSING = "([{", ")]}"
+# A quote stands for itself inside a word, as in don't; it opens a text where a value can begin.
+_BEFORE_A_VALUE = "=,:" + _OPENING
+_LOADED = re.compile(r"""[,=()\[\]{}"']""")
 
 
 @dataclass(frozen=True)
@@ -43,9 +52,10 @@ class Part:
             key, equals, value = item.partition("=")
             if not equals:
                 raise InputError(
-                    f"expected setting=value in {text!r}, got {item!r}; write for example steps=100."
+                    f"expected setting=value in {text!r}, got {item!r}; write for example steps=100, and a "
+                    'text with commas in quotes: text="yes, now".'
                 )
-            settings[key.strip()] = yaml.safe_load(value)
+            settings[key.strip()] = _read(value)
         return cls(found["name"], settings)
 
     @classmethod
@@ -59,15 +69,59 @@ class Part:
 
 
 def split_list(text: str) -> list[str]:
-    """Split at commas that are not inside parentheses: `pgd(steps=5, step=.1),cw` has two items."""
-    items, depth, start = [], 0, 0
-    for place, letter in enumerate(text + ","):
-        depth += (letter == "(") - (letter == ")")
-        if letter == "," and depth <= 0:
+    """Split at commas outside brackets and quotes: `pgd(steps=5, step=.1),force(text="a, b")` has two."""
+    items, depth, start, place, before = [], 0, 0, 0, ","
+    while place < len(text):
+        letter = text[place]
+        if letter in _QUOTED and before in _BEFORE_A_VALUE:
+            place = _closing_quote(text, place)
+        elif letter == "," and depth <= 0:
             items.append(text[start:place].strip())
             start = place + 1
-    return [item for item in items if item]
+        depth += (letter in _OPENING) - (letter in _CLOSING)
+        before = before if letter.isspace() else letter
+        place += 1
+    return [item for item in [*items, text[start:].strip()] if item]
+
+
+def _closing_quote(text: str, opening: int) -> int:
+    """Where the text that a quote opens ends, by YAML's rules: \\" and '' stand for a quote inside."""
+    found = _QUOTED[text[opening]].match(text, opening)
+    if not found:
+        raise InputError(f"expected a closing {text[opening]} in {text!r}, got none; close the quote.")
+    return found.end() - 1
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML, in which yes, no, on and off are the words they are here, and true and false alone the truth."""
+
+
+_BOOL = "tag:yaml.org,2002:bool"
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in rules if tag != _BOOL]
+    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(_BOOL, re.compile(r"(?:true|false)\Z"), list("tf"))
+
+
+def _read(value: str) -> Any:
+    try:
+        return yaml.load(value, _Loader)
+    except yaml.YAMLError:
+        raise InputError(
+            f"expected a number, a word, a list or a text in quotes, got {value!r}; mend the value."
+        ) from None
 
 
 def _write(value: Any) -> str:
-    return yaml.safe_dump(value, default_flow_style=True).removesuffix("\n").removesuffix("\n...").strip()
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_write(item) for item in value)}]"
+    if isinstance(value, str) and (_LOADED.search(value) or value != value.strip()):
+        return _dump(value, default_style='"')
+    # Inside a list, YAML quotes whatever could be read as something else.
+    return _dump([value], default_flow_style=True)[1:-1]
+
+
+def _dump(value: Any, **style: Any) -> str:
+    text: str = yaml.safe_dump(value, width=math.inf, allow_unicode=True, **style)
+    return text.removesuffix("\n")

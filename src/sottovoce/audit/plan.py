@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sottovoce import __version__, registry
 from sottovoce.audit.parts import Part
+from sottovoce.core.target import Says
 from sottovoce.core.transform import Transform
 from sottovoce.errors import InputError, UnknownName
 
@@ -72,6 +73,14 @@ class Plan(BaseModel):
     bits: int | None = Field(16, ge=2, le=24, description="grid of the saved examples; null keeps floats")
     batch: int = Field(32, ge=1, description="clips attacked at once")
     audio: Literal["all", "none"] = "all"
+
+    @staticmethod
+    def usual(says: Says) -> dict[str, Any]:
+        """Entries that suit a kind of model better than the defaults: recognisers have no class scores, and
+        a step on sentences costs a hundred times as much as one on words."""
+        if says == "class":
+            return {}
+        return {"attacks": ["noise", "fgsm", "pgd"], "budgets": ["snr(db=30)", "snr(db=40)"], "batch": 8}
 
     def cells(self) -> list[Cell]:
         cells = [Cell(*parts) for parts in product(self.defenses, self.attacks, self.goals, self.budgets)]

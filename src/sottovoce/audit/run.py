@@ -11,6 +11,7 @@ import torch
 
 from sottovoce import registry
 from sottovoce.audit.fit import Batches, fitting_set, usable
+from sottovoce.audit.parts import Part
 from sottovoce.audit.plan import Cell, Plan, attack_kind, build_transforms
 from sottovoce.audit.store import RunFolder, describe
 from sottovoce.core.attack import Attack, Trial
@@ -29,6 +30,8 @@ from sottovoce.metrics.parts import intensity_level
 
 Advance = Callable[[int, str], None]
 """Told how many trials were finished, and what is under way."""
+OWN = "embedded"
+"""Data of this name are the clips that come with sottovoce for the kind of model under audit."""
 LOADING = "load"
 """The cell of a clip that could not be used in any."""
 
@@ -45,14 +48,25 @@ class Work:
 
 
 def run_audit(
-    plan: Plan, out: Path, *, device: str = "auto", advance: Advance = lambda done, note: None
+    plan: Plan,
+    out: Path,
+    *,
+    device: str = "auto",
+    target: Target | None = None,
+    begin: Callable[[int], None] = lambda trials: None,
+    advance: Advance = lambda done, note: None,
 ) -> RunFolder:
-    """Run what is not yet recorded. A bad plan raises before any work; a bad clip is recorded as failed."""
+    """Run what is not yet recorded. A bad plan raises before any work; a bad clip is recorded as failed.
+
+    target: the plan's model where it is open already.
+    begin: told how many trials there will be, once the model and the clips are open.
+    """
     device = find_device(device)
-    target = open_target(plan.model, device)
-    corpus = open_corpus(plan.data)
+    target = open_target(plan.model, device) if target is None else target
+    corpus = open_corpus(target.clips if plan.data == OWN else plan.data)
     corpus = corpus.limit(plan.limit, plan.seed) if plan.limit else corpus
-    metrics = [registry.find("metric", name)() for name in plan.metrics or registry.names("metric")]
+    begin(len(corpus) * len(plan.cells()))
+    metrics = [metric for metric in _metrics(plan) if metric.says in (None, target.says)]
     works = [_assemble(plan, cell, target) for cell in plan.cells()]
     folder = RunFolder(out)
     folder.prepare(plan, describe(plan, device, corpus.note))
@@ -86,7 +100,12 @@ class Runner:
 
     def records(self, clips: Sequence[Clip]) -> list[Record]:
         """One record a clip. A batch that fails is halved until the clip that breaks it stands alone."""
-        wanted = [clip for clip in clips if self.work.goal.applies(clip.label)]
+        goal = self.work.goal
+        about = {
+            clip.id: clip.facts.get("language", "") if goal.about == "language" else clip.label
+            for clip in clips
+        }
+        wanted = [clip for clip in clips if goal.applies(about[clip.id])]
         skipped = [
             Record(
                 cell=self.work.cell.id,
@@ -111,6 +130,7 @@ class Runner:
                 self.work.budget,
                 draws=Draws(self.plan.seed),
                 labels=tuple(clip.label for clip in clips),
+                facts=tuple(clip.facts for clip in clips),
                 bits=self.plan.bits,
             )
             return self._judged(trial, clips)
@@ -138,7 +158,7 @@ class Runner:
                 seconds=len(clip.waveform) / clip.sample_rate,
                 sample_rate=clip.sample_rate,
                 loaded=clip.loaded,
-                facts={"intensity": levels[row]},
+                facts={"intensity": levels[row], **clip.facts},
                 parts={name: rows[row] for name, rows in parts.items()},
                 audio=self._save(trial, row, clip.id),
             )
@@ -158,7 +178,11 @@ class Runner:
 
 
 def open_target(spec: str, device: str) -> Target:
-    """A target from `name` or `name:argument`, such as `huggingface:FOLDER`."""
+    """A target from `name`, `name:argument` such as `huggingface:FOLDER`, or `name(setting=value, ...)`."""
+    if spec.endswith(")"):
+        part = Part.parse(spec)
+        made: Target = registry.build("target", part.name, {**part.settings, "device": device})
+        return made
     name, _, argument = spec.partition(":")
     maker = registry.find("target", name)
     words = [argument] if argument else []
@@ -170,6 +194,10 @@ def open_target(spec: str, device: str) -> Target:
         raise InputError(f"expected a model like {usage}, got {spec!r}; write it that way.") from None
     target: Target = maker(*words, device=device)
     return target
+
+
+def _metrics(plan: Plan) -> list[Metric]:
+    return [registry.find("metric", name)() for name in plan.metrics or registry.names("metric")]
 
 
 def find_device(name: str = "auto") -> str:
@@ -186,10 +214,11 @@ def _assemble(plan: Plan, cell: Cell, target: Target) -> Work:
     heard: Target = Defended(target, transforms) if transforms else target
     heard = Averaged(heard, plan.average) if plan.average > 1 else heard
     attack = cell.attack.build(attack_kind(cell.attack.name))
-    work = Work(cell, heard, attack, cell.goal.build("goal"), cell.budget.build("budget"))
-    target.check_labels(work.goal.wanted)
+    goal = cell.goal.build("goal").heard_by(target)
+    work = Work(cell, heard, attack, goal, cell.budget.build("budget"))
     if isinstance(attack, Attack):
-        attack.check(heard, work.budget)
+        attack.check(heard, goal, work.budget)
+    goal.check(target)
     return work
 
 

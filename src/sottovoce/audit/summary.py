@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
@@ -80,13 +81,24 @@ def by_group(records: Iterable[Record], metric: str, group: Callable[[Record], s
         if record.status == "ok":
             groups[group(record)].append(record)
     found = find_metric(metric)
-    return {name: found.summarise(stack_parts(members, metric)) for name, members in groups.items()}
+    return {
+        name: found.summarise(
+            stack_parts(members, metric),
+            groups=[speaker_of(record) for record in members if metric in record.parts],
+        )
+        for name, members in groups.items()
+    }
 
 
 def stack_parts(records: Iterable[Record], metric: str) -> NDArray[np.float64]:
     """`(n, 2)`: the parts of a metric, record by record."""
     rows = [record.parts[metric] for record in records if metric in record.parts]
     return np.array(rows, dtype=np.float64).reshape(-1, 2)
+
+
+def speaker_of(record: Record) -> str:
+    """Who is heard, "" where that is not known."""
+    return sys.intern(record.facts.get("speaker", ""))
 
 
 def find_metric(name: str) -> Metric:
@@ -101,12 +113,14 @@ class _Tally:
     status: Counter[str] = field(default_factory=Counter)
     lost: int = 0
     parts: dict[str, array[float]] = field(default_factory=dict)
+    speakers: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, record: Record) -> None:
         self.status[record.status] += 1
         self.lost += bool(record.achieved_unrounded) and not record.achieved
         for name, parts in record.parts.items():
             self.parts.setdefault(name, array("d")).extend(parts)
+            self.speakers.setdefault(name, []).append(speaker_of(record))
 
     def summary(self, cell: Cell) -> CellSummary:
         return CellSummary(
@@ -116,7 +130,7 @@ class _Tally:
             skipped=self.status["skipped"],
             lost_by_rounding=self.lost,
             estimates={
-                name: find_metric(name).summarise(np.array(parts).reshape(-1, 2))
+                name: find_metric(name).summarise(np.array(parts).reshape(-1, 2), groups=self.speakers[name])
                 for name, parts in self.parts.items()
             },
         )

@@ -13,6 +13,7 @@ from sottovoce.errors import InputError
 
 if TYPE_CHECKING:
     from sottovoce.audit.plan import Plan
+    from sottovoce.core.target import Target
 
 
 def audit(
@@ -22,27 +23,39 @@ def audit(
     model: Annotated[
         str | None,
         typer.Option(
-            help="keyword, huggingface:FOLDER_OR_ID, or python:MODULE:FUNCTION.", show_default="keyword"
+            help="keyword, recogniser, whisper:FILE_OR_ID, huggingface:FOLDER_OR_ID, speechbrain:SOURCE, "
+            "python:MODULE:FUNCTION; settings as in 'whisper(model=tiny.pt, beams=5)'.",
+            show_default="keyword",
         ),
     ] = None,
     data: Annotated[
         str | None,
         typer.Option(
-            help="embedded, speechcommands:DIR, a folder of class folders, or a CSV.", show_default="embedded"
+            help="embedded, prompts, librispeech:DIR, speechcommands:DIR, a folder of classes, or a CSV.",
+            show_default="embedded",
         ),
     ] = None,
     attacks: Annotated[
         str | None,
-        typer.Option(help="Names with settings, such as 'pgd(steps=100),deepfool'; see `sottovoce parts`."),
+        typer.Option(
+            help="Names with settings, such as 'pgd(steps=100),deepfool'; see `sottovoce parts`.",
+            show_default="noise,fgsm,pgd and for classifiers deepfool",
+        ),
     ] = None,
     snr: Annotated[
-        str | None, typer.Option(help="Budgets in dB: 20,40 or from:to:step.", show_default="20:60:10")
+        str | None,
+        typer.Option(
+            help="Budgets in dB: 20,40 or from:to:step.", show_default="20:60:10; 30,40 for recognisers"
+        ),
     ] = None,
     budgets: Annotated[
         str | None, typer.Option(help="Other budgets, such as 'linf(eps=0.01),dbmax(db=-32)'.")
     ] = None,
     goals: Annotated[
-        str | None, typer.Option(help="evade or 'force(text=stop)'.", show_default="evade")
+        str | None,
+        typer.Option(
+            help="evade, 'force(text=stop)', 'prefix(word=But)' or 'language(code=sr)'.", show_default="evade"
+        ),
     ] = None,
     defenses: Annotated[
         str | None,
@@ -59,7 +72,9 @@ def audit(
     seed: Annotated[
         int | None, typer.Option(help="Every random number hangs on it.", show_default="0")
     ] = None,
-    batch: Annotated[int | None, typer.Option(help="Clips attacked at once.", show_default="32")] = None,
+    batch: Annotated[
+        int | None, typer.Option(help="Clips attacked at once.", show_default="32; 8 for recognisers")
+    ] = None,
     audio: Annotated[str | None, typer.Option(help="Save clips: all or none.", show_default="all")] = None,
     out: Annotated[
         Path | None,
@@ -80,9 +95,12 @@ def audit(
       sottovoce audit --attacks 'pgd(steps=200),cw' --snr 30:50:5
 
       sottovoce audit --model huggingface:my-model/ --data clips/ --goals 'force(text=stop)'
+
+      sottovoce audit --model whisper:tiny.pt --attacks cw-asr --goals 'force(text="open the door")' --snr 30
     """
     from sottovoce.audit.parts import split_list
-    from sottovoce.audit.plan import make_plan, read_plan
+    from sottovoce.audit.plan import Plan, make_plan, read_plan
+    from sottovoce.audit.run import find_device, open_target
 
     settings = read_plan(plan_file) if plan_file is not None else {}
     lists = {"attacks": attacks, "goals": goals, "defenses": defenses, "metrics": metrics}
@@ -94,22 +112,22 @@ def audit(
         "batch": batch, "audio": audio,
     }  # fmt: skip
     settings |= {name: value for name, value in plain.items() if value is not None}
-    plan = make_plan(settings)
-    run(plan, out or default_folder(plan), device, as_json)
+    make_plan(settings)  # A mistake shows before the model is loaded.
+    device = find_device(device)
+    target = open_target(str(settings.get("model", Plan().model)), device)
+    plan = make_plan({**Plan.usual(target.says), **settings})
+    run(plan, out or default_folder(plan), device, target, as_json)
 
 
-def run(plan: Plan, out: Path, device: str, as_json: bool) -> None:
+def run(plan: Plan, out: Path, device: str, target: Target, as_json: bool) -> None:
     from sottovoce.audit.run import run_audit
     from sottovoce.audit.summary import summarise
     from sottovoce.cli.show import progress, summary_table
-    from sottovoce.data.corpora import open_corpus
     from sottovoce.report.html import write_report
 
     console = Console(stderr=as_json)
-    corpus = open_corpus(plan.data)
-    clips = min(len(corpus), plan.limit or len(corpus))
-    with progress(console, clips * len(plan.cells())) as advance:
-        folder = run_audit(plan, out, device=device, advance=advance)
+    with progress(console) as (begin, advance):
+        folder = run_audit(plan, out, device=device, target=target, begin=begin, advance=advance)
         advance(0, "writing the report")
         report = write_report(folder)
     summary = summarise(plan, folder.records())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.box import SIMPLE_HEAD
@@ -17,8 +17,8 @@ from sottovoce.core.metric import Estimate
 
 
 @contextmanager
-def progress(console: Console, total: int) -> Iterator[Advance]:
-    """A bar over `total` trials that says what is under way."""
+def progress(console: Console) -> Iterator[tuple[Callable[[int], None], Advance]]:
+    """A bar over trials that says what is under way: how to tell it their number, and how to move it on."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -26,12 +26,15 @@ def progress(console: Console, total: int) -> Iterator[Advance]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("starting", total=total)
+        task = bar.add_task("loading the model", total=None)
+
+        def begin(trials: int) -> None:
+            bar.update(task, total=trials)
 
         def advance(done: int, note: str) -> None:
             bar.update(task, advance=done, description=note)
 
-        yield advance
+        yield begin, advance
 
 
 def summary_table(plan: Plan, summary: Summary) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from sottovoce.studies.study import Sheet
+    from sottovoce.studies.study import Result, Sheet, Stage, Study
 
 app = typer.Typer(
     help="Make the tables and figures of papers again, beside what they report.", no_args_is_help=True
@@ -32,47 +32,86 @@ def list_studies() -> None:
 
 @app.command()
 def run(
-    study: Annotated[str, typer.Argument(help="Id of the study, such as V2.")],
+    study: Annotated[str, typer.Argument(help="Id of the study, such as V2 or O7.")],
     scale: Annotated[
         str,
         typer.Option(help="mini: minutes on two cores, not the paper's scale; full: the paper's numbers."),
     ] = "mini",
-    data: Annotated[str, typer.Option(help="Clips: embedded, speechcommands:DIR, folder:DIR.")] = "embedded",
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Clips: a corpus such as embedded, speechcommands:DIR, librispeech:DIR, prompts.",
+            show_default="the study's own",
+        ),
+    ] = None,
     model: Annotated[
-        str, typer.Option(help="What to attack: a classifier, name or name:argument.")
-    ] = "keyword",
-    attack: Annotated[str, typer.Option(help="How to fit: uap-hc as in the paper, or uap.")] = "uap-hc",
+        str | None,
+        typer.Option(help="What to attack: name or name:argument.", show_default="the study's own"),
+    ] = None,
+    attack: Annotated[
+        str | None,
+        typer.Option(help="V: how to fit, uap-hc as in the paper, or uap.", show_default="uap-hc"),
+    ] = None,
+    fit: Annotated[
+        str | None,
+        typer.Option(help="O8, O12: clips to fit on.", show_default="every other clip of the data"),
+    ] = None,
+    clips: Annotated[
+        int | None, typer.Option(min=1, help="O: clips to attack.", show_default="the scale's own")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="O: clips at once.", show_default="8")] = None,
     seed: Annotated[int, typer.Option(help="Every random number hangs on it.")] = 0,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for the results.", show_default="runs/study-V-<scale>-<id of the data>"),
+        typer.Option(help="Folder for the results.", show_default="runs/study-<study>-<scale>-<id>"),
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
 ) -> None:
     """Run a study, print its tables beside the paper's, and write a page.
 
-    Perturbations are kept in the folder: the next study with the same options does not fit them again, and
-    the same command goes on where an interrupted one stopped.
+    What was fitted and recorded is kept in the folder: the same command goes on where an interrupted one
+    stopped. Studies V with the same options share their perturbations.
     """
-    from sottovoce.studies.page import notes_of, scope_of
     from sottovoce.studies.run import find_study, run_study
-    from sottovoce.studies.study import Setting, find_scale
+    from sottovoce.studies.study import Choice
 
     chosen = find_study(study)
-    setting = Setting(scale=find_scale(scale), data=data, model=model, attack=attack, seed=seed)
+    choice = Choice(
+        scale=scale, data=data, model=model, attack=attack, fit=fit, clips=clips, batch=batch, seed=seed
+    )
     console = Console(highlight=False)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("opening", total=1.0)
         bench, result, page = run_study(
             chosen,
-            setting,
+            choice,
             out,
             device=device,
             tell=lambda done, note: bar.update(task, completed=done, description=note),
         )
-    console.print(f"[bold]{chosen.id}: {chosen.title}[/bold] ({chosen.paper})")
-    for line in scope_of(chosen, bench):
+    _print(console, chosen, bench, result, page)
+
+
+@app.command()
+def table(
+    study: Annotated[str, typer.Argument(help="Id of a study of recognisers, such as O7.")],
+    folder: Annotated[
+        Path, typer.Argument(help="Where its plans were run: FOLDER/plans/NAME or FOLDER/NAME.")
+    ],
+) -> None:
+    """Make a study's tables and page from runs that are there already, wherever they were made."""
+    from sottovoce.studies.run import find_study, tabulate
+
+    chosen = find_study(study)
+    _print(Console(highlight=False), chosen, *tabulate(chosen, folder))
+
+
+def _print(console: Console, study: Study[Any], bench: Stage, result: Result, page: Path) -> None:
+    from sottovoce.studies.page import notes_of, scope_of
+
+    console.print(f"[bold]{study.id}: {study.title}[/bold] ({study.paper})")
+    for line in scope_of(study, bench):
         console.print(line, style="yellow", markup=False)
     for sheet in result.sheets:
         console.print(_table(sheet))

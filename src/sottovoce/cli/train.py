@@ -43,3 +43,19 @@ def keyword(
     report = train(packed, out, seed=seed, device=find_device(device), log=typer.echo)
     out.with_suffix(".json").write_text(report.to_json() + "\n", encoding="utf-8")
     typer.echo(f"weights: {out}")
+
+
+@app.command()
+def recogniser(
+    pack: Annotated[Path, typer.Option(help="Folder of part-N.npz, from tools/pack_recogniser.py.")],
+    out: Annotated[Path, typer.Option(help="Folder for the weights and the report.")] = Path("recogniser"),
+    minutes: Annotated[float, typer.Option(help="How long to train; on a GPU, 8 will do.")] = 8.0,
+    seed: Annotated[int, typer.Option(help="Every random number hangs on it, but not the clock.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
+) -> None:
+    """Train the recogniser on strings of spoken commands and synthetic sentences, and score it on both."""
+    from sottovoce.audit.run import find_device
+    from sottovoce.training.recogniser import train
+
+    train(pack, out, minutes=minutes, seed=seed, device=find_device(device), log=typer.echo)
+    typer.echo(f"weights: {out / 'recogniser.safetensors'}")

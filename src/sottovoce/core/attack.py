@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 import torch
@@ -12,9 +13,9 @@ from torch import Tensor
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Budget
 from sottovoce.core.draws import Draws
-from sottovoce.core.goal import Goal
+from sottovoce.core.goal import Become, Goal, detect_languages
 from sottovoce.core.grid import on_grid, round_clean
-from sottovoce.core.target import Target, check_clips
+from sottovoce.core.target import Languages, Says, Target, check_clips
 from sottovoce.errors import GradientError, InputError
 
 
@@ -25,6 +26,10 @@ class Trial:
     references: what the attack was judged against (the model's clean decision unless the goal was bound).
     labels: the truth where it is known.
     achieved: success of the example as saved; `achieved_unrounded`: before it was rounded to the grid.
+    wanted: what each clip was to become, where the goal has such a text.
+    says, canonical: what the target's texts are, and the form in which they are compared.
+    languages: those heard in the clean clips and in the examples, where the target tells them.
+    facts: what else is known of each clip, such as its speaker and its language.
     """
 
     clean: AudioBatch
@@ -35,6 +40,11 @@ class Trial:
     adversarial_texts: tuple[str, ...]
     achieved: tuple[bool, ...]
     achieved_unrounded: tuple[bool, ...]
+    wanted: tuple[str, ...] | None = None
+    says: Says = "class"
+    canonical: Callable[[str], str] = field(default=str, repr=False, compare=False)
+    languages: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+    facts: tuple[Mapping[str, str], ...] = ()
 
     @property
     def delta(self) -> Tensor:
@@ -49,6 +59,8 @@ class Attack(ABC):
     """Powers that the target must have, such as `Scores`."""
     budgets: ClassVar[tuple[type[Budget], ...]] = (Budget,)
     """Kinds of budget that the attack can search."""
+    goals: ClassVar[tuple[type[Goal], ...]] = (Goal,)
+    """Kinds of goal that it can reach for."""
 
     @abstractmethod
     def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
@@ -64,17 +76,20 @@ class Attack(ABC):
         *,
         draws: Draws,
         labels: tuple[str, ...] | None = None,
+        facts: tuple[Mapping[str, str], ...] = (),
         bits: int | None = 16,
     ) -> Trial:
         """Attack, then project, clamp to [-1, 1], round to `bits` (None: keep floats), decode and judge.
 
         A goal without references is bound to what the target says to the clean clips.
         """
-        self.check(target, budget)
+        self.check(target, goal, budget)
         check_clips(target, clean)
         clean = round_clean(clean, bits)
         clean_texts = decode(target, clean, draws)
-        goal = goal if goal.references else goal.bind(clean_texts)
+        goal = goal.heard_by(target)
+        if not goal.references:
+            goal = goal.bind(goal.read(target, clean, clean_texts, draws=draws.turn("judge")))
         if len(goal.references) != len(clean):
             raise InputError(
                 f"expected {len(clean)} references, got {len(goal.references)}; bind one a clip."
@@ -84,6 +99,9 @@ class Attack(ABC):
         adversarial = on_grid(clean, unrounded, budget, bits)
         texts = decode(target, adversarial, draws)
         before = texts if bits is None else decode(target, unrounded, draws)
+        languages = None
+        if target.offers(Languages):
+            languages = _languages(target, clean, draws), _languages(target, adversarial, draws)
         return Trial(
             clean=clean,
             adversarial=adversarial,
@@ -91,20 +109,41 @@ class Attack(ABC):
             labels=labels,
             clean_texts=tuple(clean_texts),
             adversarial_texts=tuple(texts),
-            achieved=tuple(goal.achieved(texts)),
-            achieved_unrounded=tuple(goal.achieved(before)),
+            achieved=_judged(target, adversarial, goal, texts, draws),
+            achieved_unrounded=_judged(target, unrounded, goal, before, draws),
+            wanted=tuple(goal.texts) if isinstance(goal, Become) else None,
+            says=target.says,
+            canonical=target.canonical,
+            languages=languages,
+            facts=facts or ({},) * len(clean),
         )
 
     @final
-    def check(self, target: Target, budget: Budget) -> None:
-        """Raise before any work where this attack cannot run on this target with this budget."""
-        for kind in self.needs:
+    def check(self, target: Target, goal: Goal, budget: Budget) -> None:
+        """Raise before any work where this attack cannot run on this target for this goal and budget."""
+        for kind in (*self.needs, *goal.needs):
             target.power(kind)
+        if not isinstance(goal, self.goals):
+            names = ", ".join(kind.__name__ for kind in self.goals)
+            raise InputError(
+                f"{type(self).__name__} expected a goal of kind {names}, got {type(goal).__name__}; name a "
+                "text to say, such as force(text=yes)."
+            )
         if not isinstance(budget, self.budgets):
             names = ", ".join(kind.__name__ for kind in self.budgets)
             raise InputError(
                 f"{type(self).__name__} expected a budget of kind {names}, got {budget}; choose one of them."
             )
+
+
+def _judged(
+    target: Target, batch: AudioBatch, goal: Goal, texts: Sequence[str], draws: Draws
+) -> tuple[bool, ...]:
+    return tuple(goal.achieved(goal.read(target, batch, texts, draws=draws.turn("judge"))))
+
+
+def _languages(target: Target, batch: AudioBatch, draws: Draws) -> tuple[str, ...]:
+    return tuple(detect_languages(target, batch, draws=draws.turn("judge")))
 
 
 def decode(target: Target, batch: AudioBatch, draws: Draws) -> list[str]:

@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self, final
+from typing import ClassVar, Self, final
 
 import torch
 from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import Target
-from sottovoce.errors import InputError
+from sottovoce.core.target import Languages, Target
+from sottovoce.errors import InputError, UnknownName
+
+
+def _as_is(text: str) -> str:
+    return text
 
 
 @dataclass(frozen=True)
 class Goal(ABC):
-    """A goal is bound to one reference text a clip: what the model says, or should say, to the clean clip."""
+    """A goal is bound to one reference text a clip: what the model says, or should say, to the clean clip.
+
+    canonical: the form in which the target's texts are compared; `heard_by` sets it.
+    """
+
+    needs: ClassVar[tuple[type, ...]] = ()
+    """Powers that the target must have."""
+    about: ClassVar[str] = "text"
+    """What the references are: a "text", or the "language" that is heard."""
 
     references: tuple[str, ...] = field(default=(), kw_only=True)
+    canonical: Callable[[str], str] = field(default=_as_is, kw_only=True, repr=False, compare=False)
 
     @abstractmethod
     def objective(self, target: Target, batch: AudioBatch, *, draws: Draws) -> Tensor:
@@ -28,15 +41,24 @@ class Goal(ABC):
 
     @abstractmethod
     def achieved(self, texts: Sequence[str]) -> list[bool]:
-        """Whether each decoded text is a success."""
+        """Whether each text that was read is a success."""
 
     @abstractmethod
     def applies(self, reference: str) -> bool:
         """Whether a clip with this reference can be attacked at all (forcing what is already said is not)."""
 
-    @abstractmethod
+    def read(self, target: Target, batch: AudioBatch, texts: Sequence[str], *, draws: Draws) -> list[str]:
+        """What success is judged by, one a clip: the decoded texts, unless the goal is about more."""
+        return list(texts)
+
     def wins(self, classes: Sequence[str]) -> Tensor:
         """`(batch, classes)` bool: the classes that a classifier may name for the attack to succeed."""
+        columns = [self.achieved([name] * len(self.references)) for name in classes]
+        return torch.tensor(columns, dtype=torch.bool).T
+
+    def check(self, target: Target) -> None:
+        """Raise before any work where the goal makes no sense for the target."""
+        target.check_labels(self.wanted)
 
     @property
     def wanted(self) -> tuple[str, ...]:
@@ -47,6 +69,11 @@ class Goal(ABC):
     def bind(self, references: Sequence[str]) -> Self:
         """The same goal for clips with these references."""
         return replace(self, references=tuple(references))
+
+    @final
+    def heard_by(self, target: Target) -> Self:
+        """The same goal, comparing texts as the target does."""
+        return replace(self, canonical=target.canonical)
 
     @final
     def select(self, rows: Sequence[int]) -> Self:
@@ -60,6 +87,10 @@ class Goal(ABC):
         best_win = scores.masked_fill(~wins, lowest).amax(dim=1)
         return best_win - scores.masked_fill(wins, lowest).amax(dim=1)
 
+    @final
+    def _same(self, one: str, two: str) -> bool:
+        return self.canonical(one) == self.canonical(two)
+
 
 @final
 @dataclass(frozen=True)
@@ -70,7 +101,9 @@ class Evade(Goal):
         return target.loss(batch, self.references, draws=draws)
 
     def achieved(self, texts: Sequence[str]) -> list[bool]:
-        return [text != reference for text, reference in zip(texts, self.references, strict=True)]
+        return [
+            not self._same(text, reference) for text, reference in zip(texts, self.references, strict=True)
+        ]
 
     def applies(self, reference: str) -> bool:
         return True
@@ -79,9 +112,28 @@ class Evade(Goal):
         return ~_one_hot(self.references, classes)
 
 
+@dataclass(frozen=True)
+class Become(Goal):
+    """Make the model say a certain text; a subclass says which, clip by clip."""
+
+    @abstractmethod
+    def text_for(self, reference: str) -> str:
+        """What a clip with this reference is to become."""
+
+    @property
+    @final
+    def texts(self) -> list[str]:
+        """What each clip is to become."""
+        return [self.text_for(reference) for reference in self.references]
+
+    @final
+    def objective(self, target: Target, batch: AudioBatch, *, draws: Draws) -> Tensor:
+        return -target.loss(batch, self.texts, draws=draws)
+
+
 @final
 @dataclass(frozen=True)
-class Force(Goal):
+class Force(Become):
     """Make the model say `text`."""
 
     text: str
@@ -90,17 +142,113 @@ class Force(Goal):
     def wanted(self) -> tuple[str, ...]:
         return (self.text,)
 
-    def objective(self, target: Target, batch: AudioBatch, *, draws: Draws) -> Tensor:
-        return -target.loss(batch, [self.text] * len(batch), draws=draws)
+    def text_for(self, reference: str) -> str:
+        return self.text
 
     def achieved(self, texts: Sequence[str]) -> list[bool]:
-        return [text == self.text for text in texts]
+        return [self._same(text, self.text) for text in texts]
 
     def applies(self, reference: str) -> bool:
-        return reference != self.text
+        return not self._same(reference, self.text)
 
     def wins(self, classes: Sequence[str]) -> Tensor:
         return _one_hot([self.text] * len(self.references), classes)
+
+
+@final
+@dataclass(frozen=True)
+class ForceNearest(Become):
+    """Make the model say the one of `choices` whose length is nearest to the reference's, the first of two.
+
+    A text of about the same length is the fairest to force: Olivier (2023), section 5.2, has three.
+    """
+
+    choices: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.choices:
+            raise InputError("expected at least one text in choices, got none; give some to choose from.")
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        return self.choices
+
+    def text_for(self, reference: str) -> str:
+        return min(self.choices, key=lambda choice: abs(len(choice) - len(reference)))
+
+    def achieved(self, texts: Sequence[str]) -> list[bool]:
+        return [self._same(text, wanted) for text, wanted in zip(texts, self.texts, strict=True)]
+
+    def applies(self, reference: str) -> bool:
+        return not self._same(reference, self.text_for(reference))
+
+
+@final
+@dataclass(frozen=True)
+class Prefix(Become):
+    """Make the model say `word` before what it says now: a mild target (Olivier 2023, section 6.6).
+
+    Success is a text that starts with the word, whatever follows.
+    """
+
+    word: str
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        return (self.word,)
+
+    def text_for(self, reference: str) -> str:
+        return f"{self.word} {reference}"
+
+    def achieved(self, texts: Sequence[str]) -> list[bool]:
+        return [self._starts(text) for text in texts]
+
+    def applies(self, reference: str) -> bool:
+        return not self._starts(reference)
+
+    def _starts(self, text: str) -> bool:
+        return f"{self.canonical(text)} ".startswith(f"{self.canonical(self.word)} ")
+
+
+@final
+@dataclass(frozen=True)
+class Language(Goal):
+    """Make the model hear another language, the one with this `code` (Olivier 2023, section 5.4).
+
+    Success is the language that is detected; references are languages, and the text is whatever follows.
+    """
+
+    code: str
+
+    needs: ClassVar[tuple[type, ...]] = (Languages,)
+    about: ClassVar[str] = "language"
+
+    def check(self, target: Target) -> None:
+        known = target.power(Languages).languages
+        if self.code not in known:
+            raise UnknownName("language of the model", self.code, known)
+
+    def read(self, target: Target, batch: AudioBatch, texts: Sequence[str], *, draws: Draws) -> list[str]:
+        return detect_languages(target, batch, draws=draws)
+
+    def objective(self, target: Target, batch: AudioBatch, *, draws: Draws) -> Tensor:
+        power = target.power(Languages)
+        scores = power.language_scores(batch, draws=draws)
+        return scores.log_softmax(dim=1)[:, power.languages.index(self.code)]
+
+    def achieved(self, texts: Sequence[str]) -> list[bool]:
+        return [text == self.code for text in texts]
+
+    def applies(self, reference: str) -> bool:
+        return reference != self.code
+
+
+def detect_languages(target: Target, batch: AudioBatch, *, draws: Draws) -> list[str]:
+    """The code of the likeliest language, one a clip."""
+    power = target.power(Languages)
+    with torch.no_grad():
+        places = power.language_scores(batch, draws=draws).argmax(dim=1).tolist()
+    return [power.languages[place] for place in places]
 
 
 def _one_hot(labels: Sequence[str], classes: Sequence[str]) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, final
 
@@ -12,6 +13,9 @@ from torch import Tensor
 
 from sottovoce.core.attack import Trial
 from sottovoce.core.statistics import clopper_pearson, ratio_bootstrap
+
+FEWEST_SPEAKERS = 5
+"""With fewer, resampling them says little: two speakers have three different resamples."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,8 @@ class Metric(ABC):
     unit: ClassVar[str] = ""
     of: ClassVar[Literal["decisions", "audio"]] = "audio"
     """What it looks at: what the model said, or what was added to the clip."""
+    says: ClassVar[Literal["class", "words"] | None] = None
+    """What the target must say for it to make sense: the name of a class, words, or None for either."""
     interval: ClassVar[Literal["bootstrap", "exact"]] = "bootstrap"
     """"exact" for rates whose parts are 0 or 1: Clopper-Pearson, which has no zero width at 0 % and 100 %."""
 
@@ -49,15 +55,26 @@ class Metric(ABC):
         """`(batch, 2)` float64: numerator and weight of each clip."""
 
     @final
-    def summarise(self, parts: NDArray[np.float64], *, level: float = 0.95) -> Estimate:
-        """The estimate over clips from their parts `(n, 2)`."""
-        scored = parts[np.isfinite(parts).all(axis=1)]
+    def summarise(
+        self, parts: NDArray[np.float64], groups: Sequence[str] | None = None, *, level: float = 0.95
+    ) -> Estimate:
+        """The estimate over clips from their parts `(n, 2)`.
+
+        groups: who speaks in each clip, "" where that is not known. From `FEWEST_SPEAKERS` on the bootstrap
+            resamples speakers; with fewer, or where one is not known, clips. Exact intervals count clips.
+        """
+        finite = np.isfinite(parts).all(axis=1)
+        scored = parts[finite]
         n = len(scored)
         if n == 0:
             return Estimate(float("nan"), float("nan"), float("nan"), 0, "none")
         if self.interval == "exact":
             found = clopper_pearson(round(scored[:, 0].sum()), n, level=level)
             return Estimate(*found, f"Clopper-Pearson {level:.0%}")
+        speakers = [] if groups is None else [groups[row] for row in np.flatnonzero(finite).tolist()]
+        if all(speakers) and len(set(speakers)) >= FEWEST_SPEAKERS:
+            found = ratio_bootstrap(scored, groups=speakers, level=level)
+            return Estimate(*found, f"bootstrap over speakers {level:.0%}")
         return Estimate(*ratio_bootstrap(scored, level=level), f"bootstrap {level:.0%}")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -48,16 +48,28 @@ def exact_binomial_p(
 
 
 def ratio_bootstrap(
-    parts: ArrayLike, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
+    parts: ArrayLike,
+    *,
+    groups: Sequence[str] | None = None,
+    level: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
 ) -> Interval:
     """Interval of sum(parts[:, 0]) / sum(parts[:, 1]) for `parts (n, 2)`, by the BCa bootstrap over rows.
+
+    groups: the name of each row's group, such as its speaker. Whole groups are then resampled, because the
+        clips of a speaker are alike and say less than as many of different speakers.
 
     Corpus WER is errors over words; a plain mean is values over ones. Rows with a NaN are dropped: `n` counts
     the rows used. One row has a value but no interval (NaN bounds), and so has an infinite sum; no rows, or
     denominators that sum to zero, have no value either. Rows that all have one ratio, such as a fooling rate
     of 1, give an interval of no width: use `clopper_pearson` for rates.
     """
-    return _bootstrap(_as_rows(parts), _ratio, level, resamples, seed)
+    rows = _as_rows(parts)
+    if groups is None:
+        return _bootstrap(rows, _ratio, level, resamples, seed)
+    rows, sums = _sum_groups(rows, groups)
+    return _bootstrap(sums, _ratio, level, resamples, seed)._replace(n=len(rows))
 
 
 def ratio_difference(
@@ -75,6 +87,18 @@ def ratio_difference(
         )
     pairs = np.concatenate([rows, others], axis=1)
     return _bootstrap(pairs, lambda sums: _ratio(sums[:, :2]) - _ratio(sums[:, 2:]), level, resamples, seed)
+
+
+def _sum_groups(rows: Floats, groups: Sequence[str]) -> tuple[Floats, Floats]:
+    """The rows that have a value, and their sums by group in the order of first appearance."""
+    if len(groups) != len(rows):
+        raise InputError(f"expected a group for each of {len(rows)} rows, got {len(groups)}; name one a row.")
+    known = np.flatnonzero(~np.isnan(rows).any(axis=1)).tolist()
+    rows, names = rows[known], [groups[row] for row in known]
+    places = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    sums = np.zeros((len(places), 2))
+    np.add.at(sums, [places[name] for name in names], rows)
+    return rows, sums
 
 
 def _ratio(sums: Floats) -> Floats:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,12 +16,17 @@ from sottovoce.core.draws import Draws
 from sottovoce.errors import InputError, MissingPower
 
 Power = TypeVar("Power")
+Says = Literal["class", "words"]
 
 
 class Target(ABC):
     """A speech model under audit. Labels are strings in every family: a transcript or a class name."""
 
     sample_rate: int
+    says: Says = "class"
+    """What `decode` gives: the name of a class, or a transcript."""
+    clips: str = "embedded"
+    """The corpus that it is audited on where no other is named."""
 
     @abstractmethod
     def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:
@@ -33,6 +39,10 @@ class Target(ABC):
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise `InputError` for a label that the model cannot produce. Default: every string can be."""
         return None
+
+    def canonical(self, text: str) -> str:
+        """The form in which two texts are compared. A recogniser drops what does not change the words."""
+        return text
 
     @property
     def shortest(self) -> int:
@@ -53,6 +63,14 @@ class Target(ABC):
             "that needs only a loss (pgd, apgd, fgsm)."
         )
 
+    def offers(self, kind: type) -> bool:
+        """Whether the target has a power."""
+        try:
+            self.power(kind)
+        except MissingPower:
+            return False
+        return True
+
 
 class Scores(ABC):
     """The power of a classifier: one score a class, before the softmax."""
@@ -62,6 +80,53 @@ class Scores(ABC):
     @abstractmethod
     def scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
         """`(batch, classes)`, differentiable to `batch.waveforms`."""
+
+
+class Matches(ABC):
+    """The power of a recogniser to see, while it takes the loss, whether it is about to say the label.
+
+    A targeted attack of thousands of steps decodes in full only where this says yes.
+    """
+
+    @abstractmethod
+    def loss_and_match(
+        self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws, first_token: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        """The loss `(batch,)`, and as `(batch,)` bool whether the likeliest tokens spell the label: frame by
+        frame for CTC, each after the label's own start for attention.
+
+        first_token: extra weight of the first token in the loss of attention models (Olivier 2023, eq. 5.2);
+            CTC knows no first token and takes no notice.
+        """
+
+
+class Languages(ABC):
+    """The power to tell which language is spoken."""
+
+    languages: tuple[str, ...]
+    """Codes such as "en", in the order of the scores."""
+
+    @abstractmethod
+    def language_scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
+        """`(batch, languages)` before the softmax, differentiable to `batch.waveforms`."""
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of a transcript and when it was said."""
+
+    text: str
+    start_seconds: float
+    end_seconds: float
+
+
+class Timings(ABC):
+    """The power to tell when each word was said."""
+
+    @abstractmethod
+    def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[Word]]:
+        """The words of each transcript in order; joined by spaces they are what `decode` gives, in its
+        canonical form."""
 
 
 def check_clips(target: Target, batch: AudioBatch) -> None:

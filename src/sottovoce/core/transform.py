@@ -6,7 +6,7 @@ A defended target is a target: an attack that goes through it knows the defense 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import Power, Scores, Target
+from sottovoce.core.target import Languages, Matches, Power, Says, Scores, Target, Timings, Word
 from sottovoce.errors import InputError
 
 
@@ -44,7 +44,7 @@ class StraightThrough(Transform):
         return batch.waveforms + change
 
 
-class Wrapped(Target, Scores):
+class Wrapped(Target, Scores, Matches, Languages, Timings):
     """A target around a target. It has a power exactly where the inner target has it."""
 
     target: Target
@@ -54,8 +54,20 @@ class Wrapped(Target, Scores):
         return self.target.sample_rate
 
     @property
+    def says(self) -> Says:  # type: ignore[override]
+        return self.target.says
+
+    @property
+    def clips(self) -> str:  # type: ignore[override]
+        return self.target.clips
+
+    @property
     def classes(self) -> tuple[str, ...]:  # type: ignore[override]
         return self.target.power(Scores).classes
+
+    @property
+    def languages(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.target.power(Languages).languages
 
     @property
     def shortest(self) -> int:
@@ -67,6 +79,9 @@ class Wrapped(Target, Scores):
 
     def check_labels(self, labels: Sequence[str]) -> None:
         self.target.check_labels(labels)
+
+    def canonical(self, text: str) -> str:
+        return self.target.canonical(text)
 
     def power(self, kind: type[Power]) -> Power:
         self.target.power(kind)
@@ -94,6 +109,18 @@ class Defended(Wrapped):
     def scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
         return self.target.power(Scores).scores(self._heard(batch, draws), draws=draws)
 
+    def loss_and_match(
+        self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws, first_token: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        inner, heard = self.target.power(Matches), self._heard(batch, draws)
+        return inner.loss_and_match(heard, labels, draws=draws, first_token=first_token)
+
+    def language_scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
+        return self.target.power(Languages).language_scores(self._heard(batch, draws), draws=draws)
+
+    def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[Word]]:
+        return self.target.power(Timings).timings(self._heard(batch, draws), draws=draws)
+
     def _heard(self, batch: AudioBatch, draws: Draws) -> AudioBatch:
         for place, transform in enumerate(self.transforms):
             batch = transform(batch, draws=draws.turn("transform", place))
@@ -116,14 +143,36 @@ class Averaged(Wrapped):
             raise InputError(f"expected at least 1 pass, got {self.passes}; 16 is usual.")
 
     def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:
-        turns = [self.target.loss(batch, labels, draws=draws.turn("pass", k)) for k in range(self.passes)]
-        return torch.stack(turns).mean(dim=0)
+        return self._mean(lambda turn: self.target.loss(batch, labels, draws=turn), draws)
 
     def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
         return self.target.decode(batch, draws=draws)
 
     def scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
         inner = self.target.power(Scores)
-        return torch.stack(
-            [inner.scores(batch, draws=draws.turn("pass", k)) for k in range(self.passes)]
-        ).mean(dim=0)
+        return self._mean(lambda turn: inner.scores(batch, draws=turn), draws)
+
+    def loss_and_match(
+        self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws, first_token: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        """The mean loss, and whether most passes match."""
+        inner = self.target.power(Matches)
+        found = [
+            inner.loss_and_match(batch, labels, draws=turn, first_token=first_token)
+            for turn in self._turns(draws)
+        ]
+        votes = torch.stack([match for _, match in found]).double().mean(dim=0)
+        return torch.stack([loss for loss, _ in found]).mean(dim=0), votes > 0.5
+
+    def language_scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
+        inner = self.target.power(Languages)
+        return self._mean(lambda turn: inner.language_scores(batch, draws=turn), draws)
+
+    def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[Word]]:
+        return self.target.power(Timings).timings(batch, draws=draws)
+
+    def _turns(self, draws: Draws) -> list[Draws]:
+        return [draws.turn("pass", k) for k in range(self.passes)]
+
+    def _mean(self, ask: Callable[[Draws], Tensor], draws: Draws) -> Tensor:
+        return torch.stack([ask(turn) for turn in self._turns(draws)]).mean(dim=0)

@@ -85,6 +85,7 @@ class UniversalAttack(ABC):
     """An attack fitted on a set of clips. A subclass is a frozen dataclass of settings with a `fit`."""
 
     needs: ClassVar[tuple[type, ...]] = ()
+    """Powers that the target must have."""
 
     @abstractmethod
     def fit(

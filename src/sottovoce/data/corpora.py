@@ -21,6 +21,8 @@ Split = Literal["train", "valid", "test"]
 SUFFIXES = (".flac", ".mp3", ".ogg", ".wav")
 WORDS = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")
 NOISE = "_background_noise_"
+FACTS = ("speaker", "language")
+"""Columns of a table that are kept as facts of a clip."""
 
 _LISTS = {"valid": "validation_list.txt", "test": "testing_list.txt"}
 # The minutes of background noise are shared out by time, so that no split hears another's.
@@ -45,12 +47,12 @@ def open_corpus(spec: str) -> Corpus:
 
 def folder(path: str) -> Corpus:
     """A folder of class folders, `CLASS/*.wav` (or FLAC, Ogg, MP3); a class folder's name is the label."""
-    root = _existing_folder(path)
+    root = existing_folder(path)
     classes = _visible_folders(root)
     found = [file for one in classes for file in _audio_in(one)]
     if not found:
         raise InputError(
-            f"{root}: expected CLASS/clip.wav (or {', '.join(SUFFIXES)}) in it, got {_inventory(root)}; "
+            f"{root}: expected CLASS/clip.wav (or {', '.join(SUFFIXES)}) in it, got {inventory(root)}; "
             "make one folder per label, or list the files in a CSV with the columns path and label."
         )
     deeper = [one for sub in classes for one in _visible_folders(sub) if any(_audio_in(one))]
@@ -59,26 +61,33 @@ def folder(path: str) -> Corpus:
             f"{root}: expected audio in CLASS/ only, got some in {deeper[0].relative_to(root)}/; "
             "name the folder above the classes, or list the files in a CSV with the columns path and label."
         )
-    entries = [Entry(_id_of(file, root), file, file.parent.name) for file in found]
+    entries = [Entry(id_of(file, root), file, file.parent.name) for file in found]
     return Corpus(root.resolve().name, tuple(entries), _left_out(root, classes))
 
 
 def table(path: str) -> Corpus:
-    """A CSV with the columns path and label, and id if wanted; paths count from the CSV's folder."""
+    """A CSV with the columns path and label, and id, speaker and language if wanted.
+
+    Paths count from the CSV's folder. A label is a class, or for a recogniser the transcript.
+    """
     return read_table(Path(path).expanduser(), Path(path).stem)
 
 
 def read_table(path: Path, name: str, note: str = "") -> Corpus:
+    return of_lines(path, name, ((line, _entry_of_row(path, line, row)) for line, row in _rows(path)), note)
+
+
+def of_lines(path: Path, name: str, lines: Iterable[tuple[int, Entry]], note: str = "") -> Corpus:
+    """The corpus that a file lists, line by line, with ids that differ and files that are there."""
     entries = []
-    lines: dict[str, int] = {}
-    for line, row in _rows(path):
-        entry = _entry_of_row(path, line, row)
-        if entry.id in lines:
+    places: dict[str, int] = {}
+    for line, entry in lines:
+        if entry.id in places:
             raise InputError(
-                f"{path}: expected different ids, got {entry.id!r} in lines {lines[entry.id]} and {line}; "
+                f"{path}: expected different ids, got {entry.id!r} in lines {places[entry.id]} and {line}; "
                 "drop one row, or tell them apart in an id column."
             )
-        lines[entry.id] = line
+        places[entry.id] = line
         entries.append(entry)
     if not entries:
         raise InputError(f"{path}: expected one row per clip, got none; fill in the columns path and label.")
@@ -86,7 +95,7 @@ def read_table(path: Path, name: str, note: str = "") -> Corpus:
     if missing:
         raise InputError(
             f"{path}: expected files at all {len(entries)} paths, got {len(missing)} without one "
-            f"({_some(missing)}); paths count from the CSV's folder."
+            f"({_some(missing)}); paths count from the folder of {path.name}."
         )
     return Corpus(name, tuple(entries), note)
 
@@ -101,7 +110,7 @@ def speech_commands(path: str, split: Split = "test", seed: int = 0) -> Corpus:
     """
     if split not in _SHARES:
         raise UnknownName("split", split, _SHARES)
-    root = _existing_folder(path)
+    root = existing_folder(path)
     name = f"speechcommands-{split}"
     archives = sorted(root.glob("speech_commands_v0.0?"))
     if archives:
@@ -119,18 +128,18 @@ def speech_commands(path: str, split: Split = "test", seed: int = 0) -> Corpus:
     else:
         raise InputError(
             f"{root}: expected Speech Commands ({' and '.join(_LISTS.values())} beside the words, "
-            f"or a folder {split}), got {_inventory(root)}; name the unpacked archive."
+            f"or a folder {split}), got {inventory(root)}; name the unpacked archive."
         )
-    words = [Entry(_id_of(file, file.parent.parent), file, _label_of(file.parent.name)) for file in files]
+    words = [Entry(id_of(file, file.parent.parent), file, _label_of(file.parent.name)) for file in files]
     recordings = [_recording(file) for file in _audio_in(noise)] if noise.is_dir() else []
     return _with_silence(name, words, recordings, share, Draws(seed).turn(split), note)
 
 
 def _from_lhotse(root: Path, version: str, split: str, name: str, seed: int) -> Corpus:
-    recipe = _lhotse("lhotse.recipes.speechcommands")
+    recipe = lhotse_module("lhotse.recipes.speechcommands")
     try:
         manifest = recipe.prepare_speechcommands(version, root)[split]
-    except (_lhotse("lhotse.audio.utils").AudioLoadingError, OSError, AssertionError) as error:
+    except (lhotse_module("lhotse.audio.utils").AudioLoadingError, OSError, AssertionError) as error:
         reason = str(error).splitlines()[0].removesuffix(" Details:").rstrip(".")
         raise InputError(
             f"{root}: expected Speech Commands v0.0{version} that lhotse can read, got: {reason}; "
@@ -144,7 +153,7 @@ def _from_lhotse(root: Path, version: str, split: str, name: str, seed: int) -> 
             noise.append(recording)
         else:
             word = texts[recording.id] or "silence"
-            words.append(Entry(_id_of(source, source.parent.parent), source, _label_of(word)))
+            words.append(Entry(id_of(source, source.parent.parent), source, _label_of(word)))
     return _with_silence(name, words, noise, (0.0, 1.0), Draws(seed).turn(split), "")
 
 
@@ -181,21 +190,22 @@ def _pieces(recordings: list[Any], count: int, share: tuple[float, float], draws
 
 
 def _recording(file: Path) -> Any:
-    audio = _lhotse("lhotse.audio")
+    audio = lhotse_module("lhotse.audio")
     try:
         return audio.Recording.from_file(file)
-    except _lhotse("lhotse.audio.utils").AudioLoadingError as error:
+    except lhotse_module("lhotse.audio.utils").AudioLoadingError as error:
         raise InputError(f"{file}: expected background noise, got no audio; unpack it again.") from error
 
 
-def _lhotse(module: str) -> Any:
+def lhotse_module(module: str) -> Any:
+    """A module of lhotse, or what to install."""
     try:
         # A module of a package that failed to load can be found all the same; the package fails each time.
         import_module("lhotse")
         return import_module(module)
     except ImportError as error:
         raise MissingExtra(
-            f"expected lhotse for Speech Commands, got {error}; pip install lhotse urllib3."
+            f"expected lhotse to read a public corpus, got {error}; pip install lhotse urllib3."
         ) from error
 
 
@@ -260,10 +270,11 @@ def _entry_of_row(path: Path, line: int, row: dict[str, str]) -> Entry:
         if not values[key]:
             raise InputError(f"{path}, line {line}: expected a {key}, got none; fill it in or drop the row.")
     name = os.path.splitext(Path(values["path"]).as_posix())[0]
-    return Entry(values["id"] or name, path.parent / values["path"], values["label"])
+    facts = {key: row[key].strip() for key in FACTS if row.get(key, "").strip()}
+    return Entry(values["id"] or name, path.parent / values["path"], values["label"], facts=facts)
 
 
-def _existing_folder(path: str) -> Path:
+def existing_folder(path: str) -> Path:
     root = Path(path).expanduser()
     if not root.is_dir():
         got = "a file" if root.is_file() else "no such folder"
@@ -283,11 +294,12 @@ def _audio_in(root: Path) -> list[Path]:
     return [one for one in _visible(root) if one.suffix.lower() in SUFFIXES and one.is_file()]
 
 
-def _id_of(file: Path, root: Path) -> str:
+def id_of(file: Path, root: Path) -> str:
+    """The path from the root on, without a suffix."""
     return file.relative_to(root).with_suffix("").as_posix()
 
 
-def _inventory(root: Path) -> str:
+def inventory(root: Path) -> str:
     """What is in a folder, in a few words."""
     kinds = Counter("folders" if one.is_dir() else f"{one.suffix or 'other'} files" for one in _visible(root))
     return ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(4)) or "nothing"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, final
 
@@ -30,6 +30,7 @@ class Clip:
 
     waveform: `(time,)` float32 on the 16-bit grid: multiples of 1/32768 in [-1, 1).
     loaded: what was done on the way in, such as "resampled from 44100 Hz; rounded to 16 bits".
+    facts: what else is known, such as "speaker" and "language".
     """
 
     id: str
@@ -37,6 +38,7 @@ class Clip:
     sample_rate: int
     label: str
     loaded: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 @final
@@ -49,6 +51,7 @@ class Entry:
     label: str
     start: int = 0
     frames: int | None = None
+    facts: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @final
@@ -106,6 +109,7 @@ class Corpus:
     def limit(self, count: int, seed: int = 0) -> Corpus:
         """At most `count` clips, as many of each label as of any other while they last, in the old order.
 
+        Where labels are transcripts, which seldom come twice, as many of each speaker and language instead.
         A larger count adds clips and drops none.
         """
         if count < 1:
@@ -114,8 +118,11 @@ class Corpus:
             )
         if count >= len(self):
             return self
-        kept = set(_take_turns(self.entries, Draws(seed).turn("limit"))[:count])
-        note = f"{count} of {len(self)} clips, balanced over labels (seed {seed})"
+        spoken = 2 * len(self.labels) > len(self) and all("speaker" in entry.facts for entry in self)
+        groups = [_voice(entry) if spoken else entry.label for entry in self]
+        kept = set(_take_turns(groups, Draws(seed).turn("limit"))[:count])
+        over = "speakers" if spoken else "labels"
+        note = f"{count} of {len(self)} clips, balanced over {over} (seed {seed})"
         return replace(
             self,
             entries=tuple(entry for place, entry in enumerate(self.entries) if place in kept),
@@ -123,7 +130,7 @@ class Corpus:
         )
 
     def load(self, entry: Entry, sample_rate: int) -> Clip:
-        return load_clip(
+        clip = load_clip(
             entry.path,
             sample_rate,
             id=entry.id,
@@ -131,6 +138,7 @@ class Corpus:
             start=entry.start,
             frames=entry.frames,
         )
+        return replace(clip, facts=entry.facts)
 
     def chunks(self, size: int, sample_rate: int) -> Iterator[Chunk]:
         """All clips, `size` entries at a time; a clip that cannot be loaded is a failure, not the end."""
@@ -242,11 +250,16 @@ def _to_grid(mono: NDArray[np.float64], done: list[str]) -> NDArray[np.float32]:
     return (kept / _STEPS).astype(np.float32)
 
 
-def _take_turns(entries: Sequence[Entry], draws: Draws) -> list[int]:
-    """All places, ordered so that labels take turns; which clip of a label comes first is drawn."""
+def _voice(entry: Entry) -> str:
+    """A speaker in one of their languages."""
+    return f"{entry.facts['speaker']}/{entry.facts.get('language', '')}"
+
+
+def _take_turns(groups: Sequence[str], draws: Draws) -> list[int]:
+    """All places, ordered so that groups take turns; which clip of a group comes first is drawn."""
     places: dict[str, list[int]] = {}
-    for place, entry in enumerate(entries):
-        places.setdefault(entry.label, []).append(place)
+    for place, group in enumerate(groups):
+        places.setdefault(group, []).append(place)
     names = sorted(places)
     turns: list[tuple[int, int, int]] = []
     for rank, number in enumerate(draws.turn("labels").generator("order").permutation(len(names)).tolist()):

@@ -19,9 +19,10 @@ class Accuracy(Metric):
     name, title, unit = "accuracy", "accuracy under attack", "%"
     of: ClassVar[Literal["decisions", "audio"]] = "decisions"
     interval: ClassVar[Literal["bootstrap", "exact"]] = "exact"
+    says: ClassVar[Literal["class", "words"] | None] = "class"
 
     def measure(self, trial: Trial) -> Tensor:
-        return _rate(_right(trial.adversarial_texts, trial.labels))
+        return _rate(_right(trial, trial.adversarial_texts))
 
 
 @final
@@ -31,9 +32,10 @@ class CleanAccuracy(Metric):
     name, title, unit = "clean-accuracy", "clean accuracy", "%"
     of: ClassVar[Literal["decisions", "audio"]] = "decisions"
     interval: ClassVar[Literal["bootstrap", "exact"]] = "exact"
+    says: ClassVar[Literal["class", "words"] | None] = "class"
 
     def measure(self, trial: Trial) -> Tensor:
-        return _rate(_right(trial.clean_texts, trial.labels))
+        return _rate(_right(trial, trial.clean_texts))
 
 
 @final
@@ -47,7 +49,7 @@ class FoolingRatio(Metric):
     def measure(self, trial: Trial) -> Tensor:
         return _rate(
             [
-                after != before
+                trial.canonical(after) != trial.canonical(before)
                 for after, before in zip(trial.adversarial_texts, trial.clean_texts, strict=True)
             ]
         )
@@ -55,23 +57,27 @@ class FoolingRatio(Metric):
 
 @final
 class Success(Metric):
-    """Share of attacks that reach their goal, among the clips that the model heard right before."""
+    """Share of attacks that reach their goal: for a classifier among the clips that it heard right before,
+    for a recogniser, which seldom hears a whole sentence right, among all."""
 
     name, title, unit = "success", "attack success", "%"
     of: ClassVar[Literal["decisions", "audio"]] = "decisions"
     interval: ClassVar[Literal["bootstrap", "exact"]] = "exact"
 
     def measure(self, trial: Trial) -> Tensor:
-        right = (
-            _right(trial.clean_texts, trial.labels) if trial.labels is not None else [True] * len(trial.clean)
-        )
+        right = _right(trial, trial.clean_texts)
+        if trial.labels is None or trial.says == "words":
+            right = [True] * len(trial.clean)
         return _rate([reached if fair else None for reached, fair in zip(trial.achieved, right, strict=True)])
 
 
-def _right(texts: Sequence[str], labels: Sequence[str] | None) -> list[bool] | list[None]:
-    if labels is None:
+def _right(trial: Trial, texts: Sequence[str]) -> list[bool] | list[None]:
+    if trial.labels is None:
         return [None] * len(texts)
-    return [text == label for text, label in zip(texts, labels, strict=True)]
+    return [
+        trial.canonical(text) == trial.canonical(label)
+        for text, label in zip(texts, trial.labels, strict=True)
+    ]
 
 
 def _rate(outcomes: Sequence[bool | None]) -> Tensor:

@@ -31,6 +31,7 @@ from sottovoce.report.words import attack_title, defense_title, describe_part, g
 METHODS = {
     "Clopper-Pearson": "exact binomial interval of a rate, after Clopper and Pearson; it has a width even at "
     "0 % and 100 %",
+    "bootstrap over speakers": "the same bootstrap over speakers, all clips of one together",
     "bootstrap": "bootstrap over clips (BCa, after Efron, 2000 resamples, fixed seed) of a mean",
 }
 
@@ -180,7 +181,7 @@ def list_methods(summary: Summary) -> list[tuple[str, str]]:
     """How the intervals of this run were made."""
     estimates: Iterable[Estimate] = (each for item in summary.cells for each in item.estimates.values())
     names = dict.fromkeys(each.method for each in estimates if each.n)
-    return [(name, METHODS.get(name.split()[0], "")) for name in names]
+    return [(name, METHODS.get(name.rpartition(" ")[0], "")) for name in names]
 
 
 @cache

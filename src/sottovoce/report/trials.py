@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.audit.plan import Cell, Plan
-from sottovoce.audit.summary import find_metric
+from sottovoce.audit.summary import find_metric, speaker_of
 from sottovoce.core.metric import Estimate, clip_values
 from sottovoce.core.record import Record
 
@@ -26,6 +26,7 @@ class Judged:
 
     labels: list[str] = field(default_factory=list)
     levels: list[str] = field(default_factory=list)
+    speakers: list[str] = field(default_factory=list)
     _parts: dict[str, array[float]] = field(default_factory=dict)
 
     def add(self, record: Record) -> None:
@@ -35,6 +36,7 @@ class Judged:
             column.extend(record.parts.get(name, (math.nan, math.nan)))
         self.labels.append(sys.intern(record.label))
         self.levels.append(sys.intern(record.facts.get("intensity", "")))
+        self.speakers.append(speaker_of(record))
 
     def parts(self, metric: str) -> NDArray[np.float64]:
         """`(n, 2)`, empty for a metric that was not measured."""
@@ -48,7 +50,10 @@ class Judged:
     def estimate(self, metric: str, members: NDArray[np.bool_]) -> Estimate | None:
         """A metric's estimate on some of the clips; None where it was not measured."""
         parts = self.parts(metric)
-        return find_metric(metric).summarise(parts[members]) if len(parts) else None
+        if not len(parts):
+            return None
+        speakers = [self.speakers[row] for row in np.flatnonzero(members)]
+        return find_metric(metric).summarise(parts[members], speakers)
 
 
 @dataclass

@@ -24,7 +24,7 @@ from sottovoce.data.load import Corpus, Entry, collate
 from sottovoce.errors import InputError, StoreError
 from sottovoce.studies.material import Material, check_data, open_material
 from sottovoce.studies.paper_v import BOUND_L2, OVERSHOOT
-from sottovoce.studies.study import Setting, Tell
+from sottovoce.studies.study import FULL, Choice, Setting, Study, Tell, find_scale
 
 BATCH_CLIPS = 32
 PROBES = 4
@@ -53,6 +53,33 @@ class Bench:
     @property
     def draws(self) -> Draws:
         return Draws(self.setting.seed)
+
+    def facts(self) -> dict[str, Any]:
+        return self.setting.to_json()
+
+    def scope(self, study: Study[Any]) -> list[str]:
+        setting, scale = self.setting, self.setting.scale
+        lines = [
+            f"Model {setting.model}, data {setting.data}, attack {setting.attack}, seed {setting.seed}, "
+            f"scale {scale.name}.",
+            f"Data: {self.material.note}.",
+        ]
+        if not study.fits:
+            return lines
+        if scale == FULL:
+            lines.append(f"The paper's scale: {scale}; the model and the choice of clips are our own.")
+        else:
+            lines.append(f"NOT the paper's scale. Here: {scale}. Paper: {FULL}.")
+        smallest = min(len(pool) for pool in self.material.fit.values())
+        if smallest <= scale.fit_clips and scale.sets > 1:
+            lines.append(
+                f"Some classes have no more than {smallest} clips to fit on, so that their {scale.sets} "
+                "training sets hold the same clips in another order."
+            )
+        judged = min(len(self.material.valid_set(label)) for label in self.classes)
+        if judged < 30:
+            lines.append(f"As few as {judged} clips a class to judge on: far too few to generalise from.")
+        return lines
 
     def load(self, entries: Sequence[Entry]) -> list[AudioBatch]:
         """Clips in batches; those that the model cannot hear are left out and noted."""
@@ -117,6 +144,20 @@ def open_bench(setting: Setting, folder: Path, *, device: str = "auto", tell: Te
     bench = Bench(setting, target, material, folder, device, tell)
     _prepare(folder, setting.to_json(), _probe(bench))
     return bench
+
+
+def open_choice(choice: Choice, out: Path | None, device: str, tell: Tell) -> Bench:
+    """The bench of a study of universal perturbations."""
+    choice.refuse("V", "fit", "clips", "batch")
+    own = Setting()
+    setting = Setting(
+        scale=find_scale(choice.scale),
+        data=choice.data or own.data,
+        model=choice.model or own.model,
+        attack=choice.attack or own.attack,
+        seed=choice.seed,
+    )
+    return open_bench(setting, out or setting.folder, device=device, tell=tell)
 
 
 def best(perturbations: Sequence[Perturbation]) -> int:

@@ -22,8 +22,17 @@ INK, SOFT, OURS, PAPERS = "#1f2933", "#9aa5b1", "#0b7285", "#e8590c"
 MARKS = "osv^<>DPXhd*"
 
 
-def bars(ours: Mapping[str, Interval], paper: Mapping[str, float]) -> Figure:
-    """A bar a class with its interval, in per cent, and the paper's value as a mark."""
+def bars(
+    ours: Mapping[str, Interval],
+    paper: Mapping[str, float],
+    *,
+    label: str = "fooling ratio, %",
+    top: float | None = 105,
+) -> Figure:
+    """A bar a class with its interval, in per cent, and the paper's value as a mark.
+
+    top: of the scale; None: as the values need.
+    """
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     axes = figure.subplots()
     places, values = np.arange(len(ours)), np.array([found.value for found in ours.values()])
@@ -33,28 +42,56 @@ def bars(ours: Mapping[str, Interval], paper: Mapping[str, float]) -> Figure:
     )
     reach = 100 * np.clip(np.stack([values - low, high - values]), 0, None)
     axes.bar(places, 100 * values, 0.6, yerr=reach, color=OURS, ecolor=INK, capsize=3, label="here")
-    known = [(place, paper[label]) for place, label in enumerate(ours) if label in paper]
+    known = [(place, paper[name]) for place, name in enumerate(ours) if name in paper]
     if known:
         axes.plot(*zip(*known, strict=True), "D", color=PAPERS, label="paper")
-    axes.set(xticks=places, xticklabels=list(ours), ylim=(0, 105), ylabel="fooling ratio, %")
+    axes.set(xticks=places, xticklabels=list(ours), ylabel=label)
+    axes.set_ylim(0, top)
     axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     return _plain(figure)
 
 
-def curves(panels: Sequence[Sweep]) -> Figure:
-    """One panel under the other, one curve a class, in per cent."""
+def curves(panels: Sequence[Sweep], *, label: str = "fooling ratio, %", top: float | None = 103) -> Figure:
+    """One panel under the other, one curve a class, in per cent.
+
+    top: of the scale; None: as the values need.
+    """
     figure = Figure(figsize=(9, 3.6 * len(panels)), layout="constrained")
     colours = matplotlib.colormaps["tab20"].colors  # type: ignore[attr-defined]
     for axes, (title, scale, found) in zip(
         figure.subplots(len(panels), squeeze=False)[:, 0], panels, strict=True
     ):
-        for number, (label, (points, values)) in enumerate(found.items()):
+        for number, (name, (points, values)) in enumerate(found.items()):
             mark, colour = MARKS[number % len(MARKS)], colours[number % len(colours)]
-            axes.plot(points, values, marker=mark, markersize=4, linewidth=1.4, color=colour, label=label)
-        axes.set(xscale=scale, xlabel=title, ylim=(-3, 103), ylabel="fooling ratio, %")
+            axes.plot(points, values, marker=mark, markersize=4, linewidth=1.4, color=colour, label=name)
+        axes.set(xscale=scale, xlabel=title, ylabel=label)
+        axes.set_ylim(-3, top)
         if scale == "log":
             axes.xaxis.set_major_formatter("{x:g}")
         axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1), fontsize=8)
+    return _plain(figure)
+
+
+def groups(found: Mapping[str, Mapping[str, Interval | None]], *, label: str) -> Figure:
+    """Bars side by side, one of each series in every group, in per cent with intervals.
+
+    found: series, then groups; a series without a value in a group leaves its place empty.
+    """
+    names = list(dict.fromkeys(name for series in found.values() for name in series))
+    figure = Figure(figsize=(9, 3.8), layout="constrained")
+    axes = figure.subplots()
+    colours = matplotlib.colormaps["tab10"].colors  # type: ignore[attr-defined]
+    width = 0.8 / max(len(found), 1)
+    for number, (series, values) in enumerate(found.items()):
+        known = [(place, one) for place, name in enumerate(names) if (one := values.get(name)) is not None]
+        middles = [place - 0.4 + width * (number + 0.5) for place, _ in known]
+        reach = [[max(0.0, side) for side in (one.value - one.low, one.high - one.value)] for _, one in known]
+        spread = 100 * np.array(reach).reshape(-1, 2).T
+        heights = [100 * one.value for _, one in known]
+        colour = colours[number % len(colours)]
+        axes.bar(middles, heights, width, yerr=spread, color=colour, ecolor=INK, capsize=2, label=series)
+    axes.set(xticks=range(len(names)), xticklabels=names, ylabel=label)
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     return _plain(figure)
 
 

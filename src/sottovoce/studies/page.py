@@ -17,8 +17,7 @@ from matplotlib.figure import Figure
 
 from sottovoce.core.statistics import Interval
 from sottovoce.errors import StoreError
-from sottovoce.studies.bench import Bench
-from sottovoce.studies.study import FULL, Result, Study
+from sottovoce.studies.study import Result, Stage, Study
 
 PAGE = """<!doctype html>
 <html lang="en">
@@ -76,33 +75,12 @@ img { max-width: 100%; background: #fff; border-radius: 8px; }
 """
 
 
-def scope_of(study: Study, bench: Bench) -> list[str]:
+def scope_of(study: Study[Any], bench: Stage) -> list[str]:
     """What produced the numbers, and how that differs from the paper: stands on every page and table."""
-    setting, scale = bench.setting, bench.setting.scale
-    lines = [
-        f"Model {setting.model}, data {setting.data}, attack {setting.attack}, seed {setting.seed}, scale "
-        f"{scale.name}.",
-        f"Data: {bench.material.note}.",
-    ]
-    if not study.fits:
-        return lines
-    if scale == FULL:
-        lines.append(f"The paper's scale: {scale}; the model and the choice of clips are our own.")
-    else:
-        lines.append(f"NOT the paper's scale. Here: {scale}. Paper: {FULL}.")
-    smallest = min(len(pool) for pool in bench.material.fit.values())
-    if smallest <= scale.fit_clips and scale.sets > 1:
-        lines.append(
-            f"Some classes have no more than {smallest} clips to fit on, so that their {scale.sets} training "
-            "sets hold the same clips in another order."
-        )
-    judged = min(len(bench.material.valid_set(label)) for label in bench.classes)
-    if judged < 30:
-        lines.append(f"As few as {judged} clips a class to judge on: far too few to generalise from.")
-    return lines
+    return bench.scope(study)
 
 
-def notes_of(bench: Bench, result: Result) -> list[str]:
+def notes_of(bench: Stage, result: Result) -> list[str]:
     notes = list(result.notes)
     if bench.unused:
         name, reason = next(iter(bench.unused.items()))
@@ -110,7 +88,7 @@ def notes_of(bench: Bench, result: Result) -> list[str]:
     return notes
 
 
-def write(study: Study, bench: Bench, result: Result) -> Path:
+def write(study: Study[Any], bench: Stage, result: Result) -> Path:
     """Write the study's own folder inside the bench's; returns the page."""
     folder = bench.folder / study.id
     page = folder / "study.html"
@@ -129,7 +107,7 @@ def write(study: Study, bench: Bench, result: Result) -> Path:
     return page
 
 
-def _render(study: Study, bench: Bench, result: Result) -> str:
+def _render(study: Study[Any], bench: Stage, result: Result) -> str:
     template = Environment(autoescape=True, trim_blocks=True).from_string(PAGE)
     pictures = [(one.title, _svg(one.figure)) for one in result.drawings]
     return template.render(
@@ -149,14 +127,14 @@ def _svg(figure: Figure) -> str:
     return base64.b64encode(target.getvalue()).decode()
 
 
-def _facts(study: Study, bench: Bench, result: Result) -> dict[str, Any]:
+def _facts(study: Study[Any], bench: Stage, result: Result) -> dict[str, Any]:
     facts: dict[str, Any] = _finite(
         {
             "study": study.id,
             "title": study.title,
             "paper": study.paper,
             "reports": study.reports,
-            "setting": bench.setting.to_json(),
+            "setting": bench.facts(),
             "scope": scope_of(study, bench),
             "notes": notes_of(bench, result),
             "tables": [

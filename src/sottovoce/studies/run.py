@@ -3,28 +3,44 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from sottovoce import registry
-from sottovoce.studies.bench import Bench, open_bench
+from sottovoce.errors import InputError
+from sottovoce.studies.asr_bench import AsrBench, read_runs
+from sottovoce.studies.asr_plans import PLANS
 from sottovoce.studies.page import write
-from sottovoce.studies.study import Result, Setting, Study, Tell
+from sottovoce.studies.study import Bench, Choice, Result, Study, Tell
 
 
-def find_study(name: str) -> Study:
+def find_study(name: str) -> Study[Any]:
     """A study by its id; v2 is as good as V2."""
-    study: Study = registry.find("study", name.upper() if name.upper() in registry.names("study") else name)
+    known = name.upper() if name.upper() in registry.names("study") else name
+    study: Study[Any] = registry.find("study", known)
     return study
 
 
 def run_study(
-    study: Study,
-    setting: Setting,
+    study: Study[Bench],
+    choice: Choice,
     out: Path | None = None,
     *,
     device: str = "auto",
     tell: Tell = lambda done, note: None,
 ) -> tuple[Bench, Result, Path]:
-    """Run a study and write its page; what the folder holds already is not fitted again."""
-    bench = open_bench(setting, out or setting.folder, device=device, tell=tell)
+    """Run a study and write its page; what the folder holds already is not made again."""
+    bench = study.open(choice, out, device, tell)
+    result = study.run(bench)
+    return bench, result, write(study, bench, result)
+
+
+def tabulate(study: Study[Any], folder: Path) -> tuple[AsrBench, Result, Path]:
+    """The page of a study of recognisers, from runs that are there already; it goes into their folder."""
+    if study.id not in PLANS:
+        raise InputError(
+            f"expected a study whose plans can be run elsewhere ({', '.join(PLANS)}), got {study.id}; give "
+            f"sottovoce study run {study.id} instead."
+        )
+    bench = read_runs(study.id, folder)
     result = study.run(bench)
     return bench, result, write(study, bench, result)

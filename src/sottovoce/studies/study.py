@@ -1,4 +1,4 @@
-"""What a study is: plain data, a scale, and a function from a bench to results."""
+"""What a study is: plain data, how its bench is opened, and a function from that bench to results."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, final
 
 from sottovoce import __version__
-from sottovoce.errors import UnknownName
+from sottovoce.errors import InputError, UnknownName
 
 if TYPE_CHECKING:
-    from sottovoce.studies.bench import Bench
+    from matplotlib.figure import Figure
 
 Tell = Callable[[float, str], None]
 """Told what is under way and how much of that is done, from 0 to 1."""
@@ -23,8 +21,57 @@ Tell = Callable[[float, str], None]
 
 @final
 @dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What a user asks of a study; None leaves it to the study. Which of these there are, the study knows.
+
+    attack: how universal perturbations are fitted. fit: clips to fit them on. clips: how many to judge on.
+    batch: clips attacked at once.
+    """
+
+    scale: str = "mini"
+    data: str | None = None
+    model: str | None = None
+    attack: str | None = None
+    fit: str | None = None
+    clips: int | None = None
+    batch: int | None = None
+    seed: int = 0
+
+    def refuse(self, study: str, *names: str) -> None:
+        """Raise where one of these was asked for, because it would change nothing in this study."""
+        for name in names:
+            if getattr(self, name) is not None:
+                raise InputError(
+                    f"study {study} expected no --{name}, got {getattr(self, name)!r}; leave it out: "
+                    "nothing in this study hangs on it."
+                )
+
+
+class Stage(Protocol):
+    """What a page needs of the bench that a study worked at. `unused`: why clips could not be used, by id."""
+
+    @property
+    def folder(self) -> Path: ...
+
+    @property
+    def unused(self) -> dict[str, str]: ...
+
+    def facts(self) -> dict[str, Any]:
+        """What the study was run on, as plain data."""
+        ...
+
+    def scope(self, study: Study[Any]) -> list[str]:
+        """What produced the numbers, and how that differs from the paper."""
+        ...
+
+
+Bench = TypeVar("Bench", bound=Stage)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
 class Scale:
-    """How much of a study is run.
+    """How much of a study of universal perturbations is run.
 
     sets: perturbations a class, each from a set of its own.
     fit_clips: clips in such a set, at most.
@@ -78,8 +125,12 @@ class Setting:
     @property
     def folder(self) -> Path:
         """Where the results go unless a user says otherwise."""
-        key = sha256(json.dumps([self.data, self.model, self.attack, self.seed]).encode()).hexdigest()[:8]
-        return Path("runs") / f"study-V-{self.scale.name}-{key}"
+        return default_folder("V", self.scale.name, [self.data, self.model, self.attack, self.seed])
+
+
+def default_folder(study: str, scale: str, key: Sequence[str | int]) -> Path:
+    """A folder that another scale or anything else in the key makes another."""
+    return Path("runs") / f"study-{study}-{scale}-{sha256(json.dumps(key).encode()).hexdigest()[:8]}"
 
 
 @final
@@ -116,10 +167,11 @@ class Result:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Study:
+class Study(Generic[Bench]):
     """One row of a paper's results.
 
     paper: where it stands there. reports: what the paper found, in one line.
+    open: a bench for what a user asks, in a folder of its own or in the one that is given.
     fits: whether it needs perturbations, so that the scale says something about it.
     """
 
@@ -127,5 +179,6 @@ class Study:
     title: str
     paper: str
     reports: str
+    open: Callable[[Choice, Path | None, str, Tell], Bench]
     run: Callable[[Bench], Result]
     fits: bool = True

@@ -14,7 +14,7 @@ def percent(value: float | None) -> str:
 
 
 def percent_interval(found: Interval | None) -> str:
-    if found is None:
+    if found is None or math.isnan(found.value):
         return MISSING
     return f"{100 * found.value:.1f} [{100 * found.low:.0f}, {100 * found.high:.0f}]"
 
@@ -30,3 +30,8 @@ def db_interval(found: Interval | None) -> str:
 def printed(value: float | None) -> str:
     """A number of the paper, with the two decimals it is printed with."""
     return MISSING if value is None else f"{value:.2f}"
+
+
+def as_printed(value: float | None, unit: str = "") -> str:
+    """A number of a paper whose tables keep as many decimals as they need."""
+    return MISSING if value is None else f"{value:g}{unit}"

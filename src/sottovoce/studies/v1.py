@@ -7,7 +7,7 @@ from torch import nn
 
 from sottovoce.core.statistics import clopper_pearson
 from sottovoce.core.target import Scores, Target
-from sottovoce.studies.bench import Bench
+from sottovoce.studies.bench import Bench, open_choice
 from sottovoce.studies.draw import heat_map
 from sottovoce.studies.evaluate import decisions
 from sottovoce.studies.material import open_test
@@ -86,6 +86,7 @@ STUDY = Study(
     title="Keyword classifier",
     paper="Vadillo and Santana, section 3.1",
     reports="MFCC image, 2 convolutional layers with ReLU, 1 fully connected, 12 classes; no accuracy given",
+    open=open_choice,
     run=run,
     fits=False,
 )

@@ -10,7 +10,7 @@ from torch import Tensor
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.statistics import Interval
 from sottovoce.core.universal import Perturbation
-from sottovoce.studies.bench import Bench, best
+from sottovoce.studies.bench import Bench, best, open_choice
 from sottovoce.studies.draw import curves
 from sottovoce.studies.evaluate import audible, changed, decisions, rate
 from sottovoce.studies.scaling import to_db_max, to_l2
@@ -118,5 +118,6 @@ STUDY = Study(
     title="Fooling ratio against distortion",
     paper="Vadillo and Santana, section 3.3, Fig. 2",
     reports="the fooling ratio of every class rises with the L2 norm and with dB_x,max",
+    open=open_choice,
     run=run,
 )

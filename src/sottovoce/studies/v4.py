@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sottovoce.core.statistics import Interval
-from sottovoce.studies.bench import Bench
+from sottovoce.studies.bench import Bench, open_choice
 from sottovoce.studies.draw import boxes
 from sottovoce.studies.evaluate import Floats, audible, distortion_db, mean, rate
 from sottovoce.studies.paper_v import ACCEPTED_DB, TABLE_2
@@ -75,5 +75,6 @@ STUDY = Study(
     title="Standard evaluation of distortion",
     paper="Vadillo and Santana, section 4.1, Fig. 3 and Table 2",
     reports="mean dB_x,max below -40 dB and about 90 % or more of clips below -32 dB; silence -29.5 dB, 48 %",
+    open=open_choice,
     run=run,
 )

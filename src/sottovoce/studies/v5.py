@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sottovoce.core.statistics import Interval
-from sottovoce.studies.bench import Bench
+from sottovoce.studies.bench import Bench, open_choice
 from sottovoce.studies.draw import boxes
 from sottovoce.studies.evaluate import Floats, audible, distortion_db, mean, rate
 from sottovoce.studies.material import SILENCE
@@ -124,5 +124,6 @@ STUDY = Study(
     title="Distortion on vocal part and background apart",
     paper="Vadillo and Santana, section 4.3, Fig. 4",
     reports="vocal part below -32 dB; background dB_x,mean above -32 dB mostly, above -20 dB for about half",
+    open=open_choice,
     run=run,
 )

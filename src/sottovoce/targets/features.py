@@ -20,6 +20,10 @@ _KALDI_LOW_HZ = 20.0
 _KALDI_PREEMPHASIS = 0.97
 _KALDI_FLOOR = 2.0**-23
 _KALDI_RATE = 16_000
+_KALDI_PEAK = 2.0**15
+_POVEY_POWER = 0.85
+# Bands of digital silence do not vary; those of any sound vary by far more than this.
+_SILENT_VARIANCE = 1e-10
 _UNIT_EPSILON = 1e-7
 _WHISPER_HIGH_HZ = 8_000.0
 _WHISPER_FLOOR = 1e-10
@@ -95,17 +99,50 @@ class KaldiFilterbank(FrontEnd):
 
     def forward(self, waveforms: Tensor, lengths: Tensor) -> Tensor:
         frames = waveforms.unfold(1, KALDI_WINDOW, KALDI_HOP)[:, : self.frames]
-        frames = frames - frames.mean(dim=2, keepdim=True)
-        # Kaldi lets the sample before a frame be a copy of the frame's first one.
-        before = torch.cat([frames[..., :1], frames[..., :-1]], dim=2)
-        frames = (frames - _KALDI_PREEMPHASIS * before) * self.window.to(waveforms)
-        energies = _power(torch.fft.rfft(frames, n=_KALDI_FFT)) @ self.filters.to(waveforms)
-        logs = energies.clamp_min(_KALDI_FLOOR).log()
-        whole = 1 + (lengths - KALDI_WINDOW).div(KALDI_HOP, rounding_mode="floor")
-        missing = torch.arange(logs.shape[1], device=logs.device) >= whole[:, None]
-        logs = logs.masked_fill(missing[..., None], 0.0)
+        logs = _kaldi_logs(frames, self.window.to(waveforms), self.filters.to(waveforms))
+        logs = logs.masked_fill(_missing_frames(lengths, logs), 0.0)
         logs = nn.functional.pad(logs, (0, 0, 0, self.frames - logs.shape[1]))
         return (logs - self.mean) / self.spread
+
+
+@final
+class KaldiNormalised(FrontEnd):
+    """Log-mel energies as Kaldi makes them of 16-bit samples, `(batch, frames, bands)`, at 16 kHz: the input
+    of Speech2Text. Frames are those of `KaldiFilterbank`, in Povey's window; zeros past a clip's own.
+
+    centre, scale: shift each band to zero mean, and scale it to unit variance, over the clip's frames.
+    """
+
+    fixed = False
+    # One frame has no variance.
+    shortest = KALDI_WINDOW + KALDI_HOP
+    window: Tensor
+    filters: Tensor
+
+    def __init__(self, *, bands: int = 80, centre: bool = True, scale: bool = True) -> None:
+        super().__init__()
+        self.centre = centre
+        self.scale = scale
+        window = torch.hann_window(KALDI_WINDOW, periodic=False, dtype=torch.float64) ** _POVEY_POWER
+        self.register_buffer("window", window.float(), persistent=False)
+        self.register_buffer("filters", kaldi_filters(bands), persistent=False)
+
+    def frames(self, lengths: Tensor) -> Tensor:
+        """How many frames each clip has, `(batch,)`."""
+        return 1 + (lengths - KALDI_WINDOW).div(KALDI_HOP, rounding_mode="floor")
+
+    def forward(self, waveforms: Tensor, lengths: Tensor) -> Tensor:
+        frames = (_KALDI_PEAK * waveforms).unfold(1, KALDI_WINDOW, KALDI_HOP)
+        logs = _kaldi_logs(frames, self.window.to(waveforms), self.filters.to(waveforms))
+        missing = _missing_frames(lengths, logs)
+        counts = self.frames(lengths).to(logs)[:, None, None]
+        mean = logs.masked_fill(missing, 0.0).sum(dim=1, keepdim=True) / counts
+        centred = (logs - mean).masked_fill(missing, 0.0)
+        features = centred if self.centre else logs.masked_fill(missing, 0.0)
+        if self.scale:
+            variance = centred.square().sum(dim=1, keepdim=True) / counts
+            features = features / (variance + _SILENT_VARIANCE).sqrt()
+        return features
 
 
 @final
@@ -150,6 +187,21 @@ class WhisperLogMel(FrontEnd):
         logs = energies.clamp_min(_WHISPER_FLOOR).log10()
         loudest = logs.amax(dim=(1, 2), keepdim=True)
         return (torch.maximum(logs, loudest - _WHISPER_DECADES) + 4.0) / 4.0
+
+
+def _kaldi_logs(frames: Tensor, window: Tensor, filters: Tensor) -> Tensor:
+    """Log-mel energies `(batch, frames, bands)` of frames `(batch, frames, window)`."""
+    frames = frames - frames.mean(dim=2, keepdim=True)
+    # Kaldi lets the sample before a frame be a copy of the frame's first one.
+    before = torch.cat([frames[..., :1], frames[..., :-1]], dim=2)
+    spectrum = torch.fft.rfft((frames - _KALDI_PREEMPHASIS * before) * window, n=_KALDI_FFT)
+    return (_power(spectrum) @ filters).clamp_min(_KALDI_FLOOR).log()
+
+
+def _missing_frames(lengths: Tensor, logs: Tensor) -> Tensor:
+    """`(batch, frames, 1)` bool: true where a frame is not wholly inside its clip."""
+    whole = 1 + (lengths - KALDI_WINDOW).div(KALDI_HOP, rounding_mode="floor")
+    return (torch.arange(logs.shape[1], device=logs.device) >= whole[:, None])[..., None]
 
 
 def kaldi_filters(bands: int) -> Tensor:

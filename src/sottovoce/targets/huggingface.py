@@ -1,4 +1,5 @@
-"""Audio classifiers of the transformers library as targets, with a gradient down to the waveform.
+"""Models of the transformers library as targets, with a gradient down to the waveform: audio classifiers,
+and recognisers, which have modules of their own.
 
 The published feature extractors leave torch and cut the gradient, so their work is done again by
 `sottovoce.targets.features`. Three kinds cover every audio classifier of the library but Wav2Vec2-BERT.
@@ -6,21 +7,31 @@ The published feature extractors leave torch and cut the gradient, so their work
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from importlib import import_module
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import evaluating
-from sottovoce.errors import InputError, MissingExtra
+from sottovoce.errors import InputError
 from sottovoce.targets.classifier import Classifier, by_length, check_classes
 from sottovoce.targets.features import FrontEnd, KaldiFilterbank, RawWaveform, WhisperLogMel
+from sottovoce.targets.hub import (
+    check_kind,
+    fetch,
+    fetch_model,
+    import_transformers,
+    running,
+    source_of,
+)
+from sottovoce.targets.huggingface_attention import ATTENTION, load_attention
+from sottovoce.targets.huggingface_ctc import load_ctc
+from sottovoce.targets.padding import receptive_field
+from sottovoce.targets.recogniser import Recogniser
+
+WHISPER = "WhisperForConditionalGeneration"
 
 
 @final
@@ -56,7 +67,7 @@ class HuggingFaceClassifier(Classifier):
         return self.front.longest
 
     def scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
-        with evaluating(self.module):
+        with running(self.module):
             features = self.front(batch.waveforms, batch.lengths)
             return self._run(features) if self.front.fixed else by_length(batch, features, self._run)
 
@@ -65,74 +76,67 @@ class HuggingFaceClassifier(Classifier):
         return scores
 
 
+def load_huggingface(
+    model: str, device: str = "cpu", beams: int = 1, language: str | None = None
+) -> Classifier | Recogniser:
+    """A classifier or a recogniser from a folder written by `save_pretrained`, or from the hub by its id; its
+    configuration says which.
+
+    beams: 1 for the likeliest token at every turn, more for a search over texts.
+    language: that Whisper is to write; None: the one it hears.
+    """
+    library = import_transformers()
+    config = fetch(model, "configuration", library.AutoConfig, source_of(model))
+    kind = (config.architectures or ["no architecture"])[0]
+    if beams < 1:
+        raise InputError(f"expected at least 1 beam, got {beams}; give 1 to search no further.")
+    if language is not None and kind != WHISPER:
+        raise InputError(f"expected a language for {WHISPER} alone, got one for {kind}; leave it out.")
+    if kind == WHISPER:
+        from sottovoce.targets.whisper import load_whisper
+
+        return load_whisper(model, device=device, language=language, beams=beams)
+    if kind in ATTENTION:
+        return load_attention(model, device=device, beams=beams)
+    if kind.endswith("ForCTC"):
+        return load_ctc(model, device=device, beams=beams)
+    if not kind.endswith("ForSequenceClassification"):
+        raise InputError(
+            f"expected a model of kind ...ForSequenceClassification, ...ForCTC, {WHISPER} or "
+            f"{' or '.join(ATTENTION)}, got {kind} in {model!r}; choose a checkpoint that was fine-tuned to "
+            "classify or to recognise."
+        )
+    if beams != 1:
+        raise InputError(f"expected no beams for a classifier, got {beams} for {kind}; leave them out.")
+    return load_classifier(model, device=device)
+
+
 def load_classifier(model: str, device: str = "cpu") -> HuggingFaceClassifier:
     """An audio classifier from a folder written by `save_pretrained`, or from the hub by its id.
 
     The model runs in single precision whatever it was saved in, and code that comes with it never runs.
     """
-    library = _import_transformers()
-    source = _source(model)
-    extractor = _fetch(model, "feature extractor", library.AutoFeatureExtractor, source)
+    library = import_transformers()
+    source = source_of(model)
+    extractor = fetch(model, "feature extractor", library.AutoFeatureExtractor, source)
     front = _front_end(model, extractor)
-    # Half precision, which some checkpoints are saved in, would round small perturbations away.
-    options = {"dtype": torch.float32, "output_loading_info": True}
-    module, facts = _fetch(
-        model, "audio classifier", library.AutoModelForAudioClassification, source, **options
+    module = fetch_model(
+        model, "audio classifier", library.AutoModelForAudioClassification, source, "audio classification"
     )
-    _check_weights(model, facts["missing_keys"])
     _check_input(model, module, front)
     labels = module.config.id2label
     return HuggingFaceClassifier(
-        module.to(device).requires_grad_(False),
+        module.to(device),
         front.to(device),
         [str(labels[place]) for place in range(len(labels))],
         extractor.sampling_rate,
-        shortest=_receptive_field(module.config) if isinstance(front, RawWaveform) else 1,
+        shortest=_shortest(module.config) if isinstance(front, RawWaveform) else 1,
     )
 
 
-def _import_transformers() -> Any:
-    try:
-        return import_module("transformers")
-    except ImportError:
-        raise MissingExtra(
-            "expected the transformers library for Hugging Face models, got none; "
-            'run pip install "sottovoce[huggingface]".'
-        ) from None
-
-
-def _source(model: str) -> str:
-    folder = Path(model).expanduser()
-    if not folder.is_dir():
-        return model
-    if not (folder / "config.json").is_file():
-        raise InputError(
-            f"expected a model folder with a config.json, got {model!r}; write it with save_pretrained, of "
-            "the model and of its feature extractor."
-        )
-    return str(folder)
-
-
-def _fetch(model: str, what: str, kind: Any, source: str, **options: Any) -> Any:
-    try:
-        return kind.from_pretrained(source, trust_remote_code=False, **options)
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        # The library's advice runs to a paragraph; its first sentence says what happened.
-        reason = str(error).strip().partition("\n")[0].partition(". ")[0] or type(error).__name__
-        raise InputError(
-            f"expected a local folder or a Hugging Face hub id with the {what} of a model, got {model!r} "
-            f"({reason}); check the name, and without a network give the folder of a downloaded model."
-        ) from error
-
-
 def _front_end(model: str, extractor: Any) -> FrontEnd:
-    kind = type(extractor).__name__
-    if kind not in _FRONT_ENDS:
-        raise InputError(
-            f"expected a feature extractor of kind {', '.join(_FRONT_ENDS)}, got {kind} in {model!r}; "
-            "choose a model with one of them, or wrap its differentiable pipeline in a ModuleClassifier."
-        )
-    return _FRONT_ENDS[kind](model, extractor)
+    check_kind(model, "feature extractor", extractor, tuple(_FRONT_ENDS))
+    return _FRONT_ENDS[type(extractor).__name__](model, extractor)
 
 
 def _raw(model: str, extractor: Any) -> FrontEnd:
@@ -150,7 +154,7 @@ def _kaldi(model: str, extractor: Any) -> FrontEnd:
     return KaldiFilterbank(bands=extractor.num_mel_bins, frames=extractor.max_length, **scale)
 
 
-def _whisper(model: str, extractor: Any) -> FrontEnd:
+def whisper_front(model: str, extractor: Any) -> FrontEnd:
     if extractor.dither or extractor.padding_value:
         raise InputError(
             f"expected a WhisperFeatureExtractor without dither that pads with zeros, got dither "
@@ -169,20 +173,8 @@ def _whisper(model: str, extractor: Any) -> FrontEnd:
 _FRONT_ENDS: dict[str, Callable[[str, Any], FrontEnd]] = {
     "Wav2Vec2FeatureExtractor": _raw,
     "ASTFeatureExtractor": _kaldi,
-    "WhisperFeatureExtractor": _whisper,
+    "WhisperFeatureExtractor": whisper_front,
 }
-
-
-def _check_weights(model: str, missing: Iterable[str]) -> None:
-    """The library fills absent weights with random numbers: an audit of those would mean nothing."""
-    # The embedding of masked frames serves training alone, and many checkpoints leave it out.
-    absent = sorted(name for name in missing if not name.endswith("masked_spec_embed"))
-    if absent:
-        named = ", ".join(absent[:3]) + (", ..." if len(absent) > 3 else "")
-        raise InputError(
-            f"expected a trained audio classifier, got {model!r} without weights for {named}; choose a "
-            "checkpoint that was fine-tuned for audio classification."
-        )
 
 
 def _check_input(model: str, module: Any, front: FrontEnd) -> None:
@@ -194,11 +186,8 @@ def _check_input(model: str, module: Any, front: FrontEnd) -> None:
         )
 
 
-def _receptive_field(config: Any) -> int:
+def _shortest(config: Any) -> int:
     """The fewest samples that give a model of raw waveforms one step to think about."""
     # SEW and SEW-D average `squeeze_factor` steps into one.
     steps = config.to_dict().get("squeeze_factor", 1)
-    layers = list(zip(config.conv_kernel, config.conv_stride, strict=True))
-    for kernel, stride in reversed(layers):
-        steps = (steps - 1) * stride + kernel
-    return int(steps)
+    return receptive_field(config.conv_kernel, config.conv_stride, steps)

@@ -23,6 +23,7 @@ class Law(StrEnum):
     SIGN = "a step up the objective leads toward success"
     SUCCESS = "success is what the goal says it is"
     PROJECTION = "a projection is inside, and leaves what is inside alone"
+    POWER = "a power agrees with the target that offers it"
     BUDGET = "every example is inside its budget"
     GRID = "every example is in [-1, 1], on the 16-bit grid, and judged as saved"
     BEST = "more steps never make an attack worse at its own goal"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import final
 
 import torch
@@ -11,18 +10,20 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import Target, evaluating
-from sottovoce.errors import InputError
+from sottovoce.core.target import Languages, Matches, evaluating
+from sottovoce.targets.ctc import Ctc, Vocabulary
+from sottovoce.targets.recogniser import Recogniser
 from sottovoce.testing.toys import SAMPLE_RATE, Frames, weights
 
 LETTERS = "abcde "
 # Token 0 is the blank of CTC and transducer, and the start and the end of the attention decoder's text.
 SPECIAL = 0
+VOCABULARY = Vocabulary(("", *LETTERS), blank=SPECIAL)
 WIDTH = 12
 FRAME = 50
 
 
-class ToyRecogniser(Target):
+class ToyRecogniser(Recogniser):
     """What the families share: a rate, frames of 50 ms, and an alphabet."""
 
     sample_rate = SAMPLE_RATE
@@ -33,22 +34,13 @@ class ToyRecogniser(Target):
 
     def check_labels(self, labels: Sequence[str]) -> None:
         for label in labels:
-            strange = sorted(set(label) - set(LETTERS))
-            if strange:
-                raise InputError(
-                    f"expected letters of {LETTERS!r}, got {''.join(strange)!r}; mend the label."
-                )
+            VOCABULARY.encode(label)
 
     def tokens(self, labels: Sequence[str], device: torch.device) -> tuple[Tensor, Tensor]:
         """Padded tokens `(batch, letters)` from 1 on, and lengths `(batch,)`."""
-        self.check_labels(labels)
-        rows = [torch.tensor([LETTERS.index(letter) + 1 for letter in label]).long() for label in labels]
+        rows = [torch.tensor(VOCABULARY.encode(label)).long() for label in labels]
         lengths = torch.tensor([len(row) for row in rows], device=device)
         return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device), lengths
-
-
-def spell(tokens: Sequence[int]) -> str:
-    return "".join(LETTERS[token - 1] for token in tokens)
 
 
 @final
@@ -66,36 +58,24 @@ class CtcModule(torch.nn.Module):
 
 
 @final
-class ToyCtc(ToyRecogniser):
-    """A recogniser trained with CTC (Graves et al. 2006): one token a frame, repeats and blanks dropped."""
+class ToyCtc(Ctc):
+    """A recogniser trained with CTC: one token a frame, repeats and blanks dropped."""
 
-    def __init__(self) -> None:
+    sample_rate = SAMPLE_RATE
+    vocabulary = VOCABULARY
+    frame_seconds = FRAME / SAMPLE_RATE
+
+    def __init__(self, beams: int = 1) -> None:
         self.module: CtcModule = CtcModule().eval()
+        self.beams = beams
 
-    def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:
-        tokens, lengths = self.tokens(labels, batch.device)
-        frames = self.module.frames.count(batch.lengths)
-        for name, label, count in zip(batch.ids, labels, frames.tolist(), strict=True):
-            # A blank must part two equal letters. Without room the loss is infinite and has no gradient.
-            needed = len(label) + sum(one == two for one, two in pairwise(label))
-            if needed > count:
-                raise InputError(
-                    f"clip {name!r}: expected a label that fits {count} frames, got {label!r}, which needs "
-                    f"{needed}; take a shorter label or a longer clip."
-                )
-        with evaluating(self.module):
-            log_probs = self.module(batch.waveforms).transpose(0, 1)
-        return torch.nn.functional.ctc_loss(
-            log_probs, tokens, frames, lengths, blank=SPECIAL, reduction="none"
-        )
+    @property
+    def shortest(self) -> int:
+        return FRAME
 
-    def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
+    def log_probs(self, batch: AudioBatch, *, draws: Draws) -> tuple[Tensor, Tensor]:
         with evaluating(self.module):
-            best = self.module(batch.waveforms).argmax(dim=-1)
-        counts = self.module.frames.count(batch.lengths).tolist()
-        rows = [row[:count] for row, count in zip(best, counts, strict=True)]
-        merged = [row.unique_consecutive().tolist() for row in rows]
-        return [spell([token for token in row if token != SPECIAL]) for row in merged]
+            return self.module(batch.waveforms), self.module.frames.count(batch.lengths)
 
 
 @final
@@ -129,27 +109,45 @@ class AttentionModule(torch.nn.Module):
 
 
 @final
-class ToyAttention(ToyRecogniser):
-    """A recogniser that reads the frames by attention and writes one letter after another."""
+class ToyAttention(ToyRecogniser, Matches, Languages):
+    """A recogniser that reads the frames by attention and writes one letter after another.
+
+    It also tells a language, by the mean of what it hears.
+    """
 
     longest_text = 8
+    languages = ("aa", "bb", "cc")
 
     def __init__(self) -> None:
         self.module: AttentionModule = AttentionModule().eval()
 
     def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:
+        return self.loss_and_match(batch, labels, draws=draws)[0]
+
+    def loss_and_match(
+        self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws, first_token: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
         tokens, lengths = self.tokens(labels, batch.device)
         ended = torch.nn.functional.pad(tokens, (0, 1), value=SPECIAL)
         total = batch.waveforms.new_zeros(len(batch))
+        match = torch.ones(len(batch), dtype=torch.bool, device=batch.device)
         with evaluating(self.module):
             encoded, inside = self._heard(batch)
             state, last = self.module.start(encoded), torch.full_like(lengths, SPECIAL)
             for place in range(ended.shape[1]):
                 scores, state = self.module.step(last, state, encoded, inside)
                 last = ended[:, place]
-                missed = torch.nn.functional.cross_entropy(scores, last, reduction="none")
+                weight = 1.0 + first_token if place == 0 else 1.0
+                missed = weight * torch.nn.functional.cross_entropy(scores, last, reduction="none")
                 total = total + missed.masked_fill(place > lengths, 0.0)
-        return total
+                match &= (scores.argmax(dim=1) == last) | (place > lengths)
+        return total / (lengths + 1 + first_token), match
+
+    def language_scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
+        with evaluating(self.module):
+            encoded, inside = self._heard(batch)
+        mean = encoded.masked_fill(~inside[..., None], 0.0).sum(dim=1) / inside.sum(dim=1, keepdim=True)
+        return mean[:, : len(self.languages)]
 
     def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
         with evaluating(self.module):
@@ -161,7 +159,7 @@ class ToyAttention(ToyRecogniser):
                 last = scores.argmax(dim=1)
                 written.append(last)
         rows = torch.stack(written, dim=1).tolist()
-        return [spell(row[: row.index(SPECIAL)] if SPECIAL in row else row) for row in rows]
+        return [VOCABULARY.decode(row[: row.index(SPECIAL)] if SPECIAL in row else row) for row in rows]
 
     def _heard(self, batch: AudioBatch) -> tuple[Tensor, Tensor]:
         encoded = self.module.encode(batch.waveforms)
@@ -209,13 +207,17 @@ class ToyTransducer(ToyRecogniser):
         stay = log_probs[..., SPECIAL]
         wanted = tokens[:, None, :, None].expand(-1, encoded.shape[1], -1, -1)
         write = log_probs[:, :, :-1].gather(-1, wanted)[..., 0]
-        return transducer_loss(stay, write, self.module.frames.count(batch.lengths), lengths)
+        total = transducer_loss(stay, write, self.module.frames.count(batch.lengths), lengths)
+        return total / lengths.clamp_min(1)
 
     def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
         with evaluating(self.module):
             encoded = self.module.encode(batch.waveforms)
             counts = self.module.frames.count(batch.lengths).tolist()
-            return [spell(self._read(frames[:count])) for frames, count in zip(encoded, counts, strict=True)]
+            return [
+                VOCABULARY.decode(self._read(frames[:count]))
+                for frames, count in zip(encoded, counts, strict=True)
+            ]
 
     def _read(self, frames: Tensor) -> list[int]:
         written = [SPECIAL]

@@ -81,6 +81,7 @@ def check_attack(
     if not allowed:
         raise InputError(f"expected budgets for {attack}, got none that it can search; give some.")
     wanted = list(goals) if goals is not None else default_goals(target, clean)
+    wanted = [goal for goal in wanted if isinstance(goal, attack.goals)]
     with unchanged(target):
         for budget in allowed:
             for goal in wanted:
@@ -126,7 +127,8 @@ def check_examples(trial: Trial, goal: Goal, budget: Budget, target: Target) -> 
     texts = tuple(decode(target, loaded.to(adversarial.device), DRAWS))
     heard = f"{trial.adversarial_texts} and {texts}"
     require(texts == trial.adversarial_texts, Law.GRID, f"Judged and loaded examples differ: {heard}.")
-    achieved = tuple(goal.bind(trial.references).achieved(texts))
+    bound = goal.bind(trial.references).heard_by(target)
+    achieved = tuple(bound.achieved(bound.read(target, adversarial, texts, draws=DRAWS.turn("judge"))))
     require(achieved == trial.achieved, Law.SUCCESS, f"{trial.achieved} was recorded, {achieved} is true.")
 
 
@@ -195,7 +197,8 @@ def _check_more_steps(case: Case, clean: AudioBatch, tolerance: float) -> None:
 
 
 def _is_random(case: Case, clean: AudioBatch) -> bool:
-    goal = case.goal.bind(decode(case.target, clean, DRAWS))
+    texts = decode(case.target, clean, DRAWS)
+    goal = case.goal.bind(case.goal.read(case.target, clean, texts, draws=DRAWS))
     with torch.no_grad():
         values = [goal.objective(case.target, clean, draws=DRAWS.turn("try", place)) for place in range(2)]
     return not torch.equal(values[0], values[1])

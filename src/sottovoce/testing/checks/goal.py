@@ -16,6 +16,7 @@ from sottovoce.core.target import Scores, Target
 from sottovoce.testing.checks.target import scorer_of
 from sottovoce.testing.clips import clips_for
 from sottovoce.testing.laws import Law, gap, require
+from sottovoce.testing.sequence_toys import ToyAttention
 from sottovoce.testing.toys import ToyClassifier
 
 DRAWS = Draws(7, ("contract",))
@@ -31,12 +32,14 @@ def check_goal(
 ) -> None:
     """Raise `ContractError` where a goal breaks a law.
 
-    target: decides the same way every time, and by its best score where it has scores; a toy classifier
-    where not given.
+    target: decides the same way every time, and by its best score where it has scores; a toy that has the
+    powers which the goal needs where not given.
     """
-    target = ToyClassifier() if target is None else target
+    if target is None:
+        target = ToyAttention() if goal.needs else ToyClassifier()
     clean = clips_for(target) if clips is None else clips
-    goal = goal.bind(decode(target, clean, DRAWS))
+    goal = goal.heard_by(target)
+    goal = goal.bind(goal.read(target, clean, decode(target, clean, DRAWS), draws=DRAWS))
     open_rows = [row for row, text in enumerate(goal.references) if goal.applies(text)]
     require(bool(open_rows), Law.SUCCESS, "The goal applies to none of the clips; give it others.")
     clean, goal = clean.select(open_rows), goal.select(open_rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -14,14 +15,17 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.grid import round_clean
 from sottovoce.core.metric import Metric
+from sottovoce.core.target import Says
 from sottovoce.testing.clips import example_clips, widened
 from sottovoce.testing.guards import check_random_state, unchanged
 from sottovoce.testing.laws import Law, distance, gap, require
 
+Value = TypeVar("Value")
+
 
 def check_metric(metric: Metric, trial: Trial | None = None, *, tolerance: float = 1e-6) -> None:
     """Raise `ContractError` where a metric breaks a law. Made-up examples where no trial is given."""
-    trial = example_trial() if trial is None else trial
+    trial = example_trial(metric.says) if trial is None else trial
     require(bool(metric.name and metric.title), Law.SHAPE, "Expected a name and a title.")
     with unchanged(metric):
         parts = check_random_state(
@@ -42,40 +46,62 @@ def check_metric(metric: Metric, trial: Trial | None = None, *, tolerance: float
     _check_summary(metric, parts, tolerance)
 
 
-def example_trial() -> Trial:
+def example_trial(says: Says | None = None) -> Trial:
     """Four clips with a little noise: one that fools, two that do not (one was heard wrong before), one that
-    does."""
+    does. A target that says words says sentences, two languages among them."""
     clean = example_clips()
     noise = 0.01 * Draws(3).normal(clean)
-    adversarial = round_clean(clean.with_waveforms(clean.waveforms + noise), 16)
-    heard = ("yes", "no", "up", "yes")
-    return Trial(
+    heard, labels, after = _SENTENCES if says == "words" else _CLASSES
+    trial = Trial(
         clean=clean,
-        adversarial=adversarial,
+        adversarial=round_clean(clean.with_waveforms(clean.waveforms + noise), 16),
         references=heard,
-        labels=("yes", "no", "down", "yes"),
+        labels=labels,
         clean_texts=heard,
-        adversarial_texts=("no", "no", "up", "stop"),
+        adversarial_texts=after,
         achieved=(True, False, False, True),
         achieved_unrounded=(True, False, False, True),
     )
+    if says != "words":
+        return trial
+    return replace(
+        trial,
+        says="words",
+        wanted=("close all doors", "close all doors", "close all doors", "cierre la puerta"),
+        languages=(("en", "en", "en", "es"), ("en", "en", "en", "en")),
+        facts=tuple({"language": code} for code in ("en", "en", "", "es")),
+    )
+
+
+_CLASSES = (("yes", "no", "up", "yes"), ("yes", "no", "down", "yes"), ("no", "no", "up", "stop"))
+# What is heard before the attack, the truth, and what is heard after it: another sentence, the same but for
+# case, words in silence, nothing.
+_SENTENCES = (
+    ("open the door", "Two cats.", "", "abra la puerta"),
+    ("open the doors", "two cats", "", "abra la puerta"),
+    ("close all doors now", "two cats", "thank you", ""),
+)
 
 
 def select_trial(trial: Trial, rows: Sequence[int]) -> Trial:
     """Some of the clips of a trial."""
 
-    def pick(values: Sequence[str]) -> tuple[str, ...]:
+    def pick(values: Sequence[Value]) -> tuple[Value, ...]:
         return tuple(values[row] for row in rows)
 
-    return Trial(
+    return replace(
+        trial,
         clean=trial.clean.select(rows),
         adversarial=trial.adversarial.select(rows),
         references=pick(trial.references),
         labels=None if trial.labels is None else pick(trial.labels),
         clean_texts=pick(trial.clean_texts),
         adversarial_texts=pick(trial.adversarial_texts),
-        achieved=tuple(trial.achieved[row] for row in rows),
-        achieved_unrounded=tuple(trial.achieved_unrounded[row] for row in rows),
+        achieved=pick(trial.achieved),
+        achieved_unrounded=pick(trial.achieved_unrounded),
+        wanted=None if trial.wanted is None else pick(trial.wanted),
+        languages=None if trial.languages is None else tuple(map(pick, trial.languages)),
+        facts=pick(trial.facts) if trial.facts else (),
     )
 
 
@@ -92,6 +118,7 @@ def untouched_trial(trial: Trial) -> Trial:
         trial,
         adversarial=clean,
         adversarial_texts=trial.clean_texts,
+        languages=None if trial.languages is None else (trial.languages[0], trial.languages[0]),
         achieved=nothing,
         achieved_unrounded=nothing,
     )

@@ -12,6 +12,7 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.target import Scores, Target, check_clips
 from sottovoce.errors import InputError, MissingPower
+from sottovoce.testing.checks.powers import check_powers
 from sottovoce.testing.clips import clips_for, widened
 from sottovoce.testing.guards import check_random_state, in_training_mode, unchanged
 from sottovoce.testing.laws import ContractError, Law, distance, gap, require
@@ -84,6 +85,8 @@ def check_target(
     require(difference is None, Law.PADDING, f"More padding changed the {difference}.")
     _check_isolation(target, batch, wanted)
     _check_batches(target, batch, wanted, whole, tolerance)
+    with unchanged(target):
+        check_powers(target, batch, wanted, DRAWS, tolerance)
     _check_input(target)
 
 

@@ -1,0 +1,249 @@
+"""Carlini & Wagner (2018) for recognisers: force a text within an ever smaller L-infinity radius, by Adam."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from sottovoce.core.attack import Attack, decode, within
+from sottovoce.core.batch import AudioBatch
+from sottovoce.core.budget import Ball, Budget
+from sottovoce.core.draws import Draws
+from sottovoce.core.goal import Become, Goal
+from sottovoce.core.grid import nearest_step, on_grid
+from sottovoce.core.target import Matches, Target
+from sottovoce.errors import GradientError, InputError
+
+# A full decoding costs about a forward pass. A clip that matches is decoded at once, but one that then says
+# something else only this many steps later again, and any clip this often, as its goal may ask for less than
+# the whole text.
+WAIT, LOOK = 10, 50
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class CarliniWagnerAsr(Attack):
+    """Minimises loss(text) + c |delta|^2 in an L-infinity radius that shrinks with each success of the clip.
+
+    Clips are searched side by side, each with a radius and a schedule of its own; one that has won at its
+    smallest radius leaves the batch. A step costs one forward and backward pass, and a full decoding only
+    where that pass already spells the text. Kept is the success that is smallest in the budget's norm;
+    without one, the attempt with the least loss. All of it happens inside the budget.
+
+    steps: Adam steps at most.
+    learning_rate: length of a step of each sample, as a share of the clip's radius, or of the RMS that an L2
+        budget allows where that is smaller.
+    c: weight of |delta|^2, the sum over samples.
+    eps: the first radius, or the budget's where that is smaller.
+    shrink, times: after a success the radius becomes `shrink` times the largest sample of the perturbation,
+        at most `times` times.
+    first_token: extra weight of the text's first token, for attention models (Olivier 2023, eq. 5.2).
+    bits: the grid on which a success must hold.
+    """
+
+    steps: int = 2000
+    learning_rate: float = 0.1
+    c: float = 0.25
+    eps: float = 0.1
+    shrink: float = 0.7
+    times: int = 8
+    first_token: float = 1.0
+    bits: int | None = 16
+
+    needs: ClassVar[tuple[type, ...]] = (Matches,)
+    budgets: ClassVar[tuple[type[Budget], ...]] = (Ball,)
+    goals: ClassVar[tuple[type[Goal], ...]] = (Become,)
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.times < 0:
+            raise InputError(
+                f"expected at least 1 step and times from 0, got {self.steps} and {self.times}; raise them."
+            )
+        if self.learning_rate <= 0 or self.eps <= 0 or self.c < 0 or self.first_token < 0:
+            raise InputError(
+                "expected learning_rate and eps above 0, c and first_token from 0, got "
+                f"{self.learning_rate}, {self.eps}, {self.c} and {self.first_token}; mend them."
+            )
+        if not 0 < self.shrink < 1:
+            raise InputError(f"expected shrink between 0 and 1, got {self.shrink}; 0.7 or 0.8 is usual.")
+
+    def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
+        return self.search(target, clean, goal, budget, draws).delta
+
+    def search(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Found:
+        """The best perturbations and which of them are successes."""
+        assert isinstance(budget, Ball) and isinstance(goal, Become)
+        smallest, nearest = Record(clean), Record(clean)
+        field = Field(target, clean, goal, budget, bits=self.bits, first_token=self.first_token)
+        radius = torch.full((len(clean),), self.eps, device=clean.device, dtype=clean.waveforms.dtype)
+        if budget.norm == "linf":
+            radius = radius.minimum(field.loudest)
+        left = torch.full((len(clean),), self.times, device=clean.device)
+        delta, adam = torch.zeros_like(clean.waveforms), Adam(clean.waveforms)
+        for step in range(self.steps):
+            tried, loss, match, slope = field.pass_over(delta, draws.turn("step", step))
+            nearest.update(field.rows, tried, -loss)
+            due = field.due(match, step)
+            won, tried = field.judge(tried, due, draws.turn("decode", step))
+            field.failed_at[due & match & ~won] = step
+            smallest.update(field.rows, tried, torch.where(won, -budget.size(tried), -torch.inf))
+            smaller = self.shrink * radius.minimum(tried.abs().amax(dim=1))
+            radius, left = torch.where(won, smaller, radius), left - won.long()
+            stride = self.learning_rate * radius.minimum(field.loudest)[:, None]
+            delta = delta - stride * adam.direction(slope + 2.0 * self.c * delta)
+            going = (left >= 0) & (radius > field.least_radius)
+            if not bool(going.any()):
+                break
+            if not bool(going.all()):
+                stay = going.nonzero()[:, 0]
+                field.keep(stay)
+                width = field.clean.waveforms.shape[1]
+                delta, radius, left = delta[stay, :width], radius[stay], left[stay]
+                adam.keep(stay, width)
+            delta = field.inside(delta.clamp(-radius[:, None], radius[:, None]))
+        won = smallest.value.isfinite()
+        return Found(torch.where(won[:, None], smallest.delta, nearest.delta), won)
+
+
+@final
+@dataclass(frozen=True)
+class Found:
+    """Perturbations `(batch, time)`, and which of them are successes, `(batch,)` bool."""
+
+    delta: Tensor
+    won: Tensor
+
+
+@final
+class Field:
+    """The clips that are still searched, and what can be asked of the target about them.
+
+    rows: `(clips,)` int64, their places in the whole batch.
+    failed_at: `(clips,)` int64, the last step at which a clip matched and said something else.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        clean: AudioBatch,
+        goal: Become,
+        budget: Ball,
+        *,
+        bits: int | None,
+        first_token: float,
+    ) -> None:
+        self.target, self.clean, self.goal, self.budget = target, clean, goal, budget
+        self.bits, self.first_token = bits, first_token
+        self.rows = torch.arange(len(clean), device=clean.device)
+        self.failed_at = torch.full((len(clean),), -WAIT, device=clean.device)
+
+    @property
+    def loudest(self) -> Tensor:
+        """What the budget allows each sample if all are alike, `(clips,)`: its radius, or its RMS in L2."""
+        radius = self.budget.radius(self.clean)
+        if self.budget.norm == "l2":
+            radius = radius / self.clean.lengths.sqrt()
+        return radius.to(self.clean.waveforms)
+
+    @property
+    def least_radius(self) -> float:
+        """A radius of this or less leaves no room for a perturbation."""
+        return 0.0 if self.bits is None else 2.0 ** (1 - self.bits)
+
+    def keep(self, stay: Tensor) -> None:
+        """Go on with these of the clips alone."""
+        places = stay.tolist()
+        self.clean, self.goal = self.clean.select(places), self.goal.select(places)
+        self.rows, self.failed_at = self.rows[stay], self.failed_at[stay]
+
+    def inside(self, delta: Tensor) -> Tensor:
+        """The perturbation cut to the budget and to full swing."""
+        return within(self.clean, self.budget.project(delta, self.clean))
+
+    def pass_over(self, delta: Tensor, draws: Draws) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """One forward and backward pass: the perturbation on the grid, loss, match and the loss's slope.
+
+        The model hears the rounded clip; its slope there moves the unrounded one (straight through).
+        """
+        clean, matches = self.clean, self.target.power(Matches)
+        tried = nearest_step(clean.waveforms + delta, self.bits) - clean.waveforms
+        heard = tried.detach().requires_grad_()
+        with torch.enable_grad():
+            loss, match = matches.loss_and_match(
+                clean.with_waveforms(clean.waveforms + heard),
+                self.goal.texts,
+                draws=draws,
+                first_token=self.first_token,
+            )
+            (slope,) = torch.autograd.grad(loss.sum(), heard)
+        if not bool(torch.isfinite(slope.sum())):
+            row = int((~torch.isfinite(slope)).any(dim=1).nonzero()[0])
+            raise GradientError(
+                f"clip {clean.ids[row]!r}: expected a finite gradient, got NaN or infinity; the model's loss "
+                "overflows on this clip."
+            )
+        return tried, loss.detach(), match, slope
+
+    def due(self, match: Tensor, step: int) -> Tensor:
+        """Which clips are worth a full decoding at this step, `(clips,)` bool."""
+        return (match | (step % LOOK == 0)) & (step - self.failed_at >= WAIT)
+
+    def judge(self, tried: Tensor, due: Tensor, draws: Draws) -> tuple[Tensor, Tensor]:
+        """Which of the clips that are due win, `(clips,)` bool, and the perturbations with those that were
+        decoded moved inside the budget where rounding had moved them out."""
+        if not bool(due.any()):
+            return due, tried
+        places = due.nonzero()[:, 0]
+        clean = self.clean.select(places.tolist())
+        width = clean.waveforms.shape[1]
+        near = clean.with_waveforms(clean.waveforms + tried[places, :width])
+        settled = on_grid(clean, near, self.budget, self.bits)
+        texts = decode(self.target, settled, draws)
+        won = self._achieved(places.tolist(), texts)
+        tried = tried.clone()
+        tried[places, :width] = settled.waveforms - clean.waveforms
+        return torch.zeros_like(due).index_put_((places,), won), tried
+
+    def _achieved(self, places: Sequence[int], texts: Sequence[str]) -> Tensor:
+        return torch.tensor(self.goal.select(places).achieved(texts), device=self.rows.device)
+
+
+@final
+class Record:
+    """The best perturbation of each clip of a batch, by a value that is to be high."""
+
+    def __init__(self, clean: AudioBatch) -> None:
+        self.delta = torch.zeros_like(clean.waveforms)
+        self.value = torch.full((len(clean),), -torch.inf, dtype=torch.float64, device=clean.device)
+
+    def update(self, rows: Tensor, delta: Tensor, value: Tensor) -> None:
+        """Keep what is better, given for some rows of the batch."""
+        better = value > self.value[rows]
+        if bool(better.any()):
+            places = rows[better]
+            self.delta[places, : delta.shape[1]] = delta[better]
+            self.value[places] = value[better].double()
+
+
+@final
+class Adam:
+    """Kingma & Ba (2015), sample by sample, for clips that may leave the batch."""
+
+    def __init__(self, like: Tensor) -> None:
+        self.mean, self.square, self.count = torch.zeros_like(like), torch.zeros_like(like), 0
+
+    def direction(self, gradient: Tensor) -> Tensor:
+        """The way up, about 1 a sample."""
+        self.count += 1
+        self.mean.lerp_(gradient, 0.1)
+        self.square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+        mean = self.mean / (1.0 - 0.9**self.count)
+        square = self.square / (1.0 - 0.999**self.count)
+        return mean / (square.sqrt() + 1e-10)
+
+    def keep(self, stay: Tensor, width: int) -> None:
+        self.mean, self.square = self.mean[stay, :width], self.square[stay, :width]

@@ -1,0 +1,145 @@
+"""Imperceptible examples for recognisers (Qin et al. 2019): force a text, then hide it under the clip."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from sottovoce.attacks.carlini_wagner_asr import Adam, CarliniWagnerAsr, Field, Record
+from sottovoce.core.attack import Attack
+from sottovoce.core.batch import AudioBatch
+from sottovoce.core.budget import Ball, Budget
+from sottovoce.core.draws import Draws
+from sottovoce.core.goal import Become, Goal
+from sottovoce.core.target import Matches, Target
+from sottovoce.errors import InputError
+from sottovoce.perception.masking import Masker, MaskingThreshold
+
+# Full decodings of the second stage come this often, for the clips that match.
+LOOK = 10
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Imperceptible(Attack):
+    """First `CarliniWagnerAsr`; then, from each success, loss(text) + alpha masking loss.
+
+    The masking loss is the power of the perturbation above the clip's masking threshold
+    (`sottovoce.perception.masking`). Its weight alpha follows each clip by itself: up while the text is said,
+    down while it is not. The success with the least masking loss is kept, that of the first stage included;
+    a clip without one keeps what the first stage came to. All of it happens inside the budget.
+
+    steps, c, eps, shrink, times, first_token, bits: the first stage, see `CarliniWagnerAsr`.
+    masking_steps: Adam steps of the second stage.
+    masking_rate: length of its steps for each sample, as a share of the RMS of the first stage's success.
+    alpha: the first weight, where 1 gives the slopes of both losses the same length at the start.
+    raise_by, raise_every: alpha grows by this factor at every so manieth step at which the clip wins.
+    lower_by, lower_every: and shrinks by this one at every so manieth at which it does not.
+    """
+
+    steps: int = 1000
+    c: float = 0.25
+    eps: float = 0.1
+    shrink: float = 0.7
+    times: int = 8
+    first_token: float = 1.0
+    bits: int | None = 16
+    masking_steps: int = 1000
+    masking_rate: float = 0.05
+    alpha: float = 1.0
+    raise_by: float = 1.2
+    raise_every: int = 20
+    lower_by: float = 0.8
+    lower_every: int = 50
+
+    needs: ClassVar[tuple[type, ...]] = (Matches,)
+    budgets: ClassVar[tuple[type[Budget], ...]] = (Ball,)
+    goals: ClassVar[tuple[type[Goal], ...]] = (Become,)
+
+    def __post_init__(self) -> None:
+        # Made once here so that settings of the first stage are refused at once.
+        _ = self.first_stage
+        if self.masking_steps < 1 or self.masking_rate <= 0 or self.alpha <= 0:
+            raise InputError(
+                "expected masking_steps from 1, masking_rate and alpha above 0, got "
+                f"{self.masking_steps}, {self.masking_rate} and {self.alpha}; mend them."
+            )
+        if not (self.raise_by >= 1.0 >= self.lower_by > 0.0):
+            raise InputError(
+                f"expected raise_by from 1 and lower_by up to 1, got {self.raise_by} and {self.lower_by}; "
+                "1.2 and 0.8 are usual."
+            )
+        for every in (self.raise_every, self.lower_every):
+            if every < LOOK or every % LOOK:
+                raise InputError(
+                    f"expected raise_every and lower_every as multiples of {LOOK}, at which steps clips are "
+                    f"decoded, got {every}; 20 and 50 are usual."
+                )
+
+    @property
+    def first_stage(self) -> CarliniWagnerAsr:
+        return CarliniWagnerAsr(
+            steps=self.steps,
+            c=self.c,
+            eps=self.eps,
+            shrink=self.shrink,
+            times=self.times,
+            first_token=self.first_token,
+            bits=self.bits,
+        )
+
+    def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
+        assert isinstance(budget, Ball) and isinstance(goal, Become)
+        found = self.first_stage.search(target, clean, goal, budget, draws.turn("first"))
+        masker = Masker(clean.sample_rate)
+        threshold = masker.threshold(clean)
+        quietest = Record(clean)
+        everyone = torch.arange(len(clean), device=clean.device)
+        quietest.update(everyone, found.delta, -masker.exceedance_loss(found.delta, threshold))
+        audible = (found.won & (quietest.value < 0.0)).nonzero()[:, 0]
+        if len(audible):
+            field = Field(target, clean, goal, budget, bits=self.bits, first_token=self.first_token)
+            field.keep(audible)
+            self._hide(field, quietest, masker, threshold.select(audible), draws.turn("second"))
+        return quietest.delta
+
+    def _hide(
+        self, field: Field, quietest: Record, masker: Masker, threshold: MaskingThreshold, draws: Draws
+    ) -> None:
+        """The second stage on the clips of the field, from the perturbations on record and back into it."""
+        delta = quietest.delta[field.rows, : field.clean.waveforms.shape[1]]
+        stride = self.masking_rate * delta.norm(dim=1, keepdim=True) / field.clean.lengths.sqrt()[:, None]
+        alpha, adam = None, Adam(delta)
+        for step in range(self.masking_steps):
+            tried, _, match, slope = field.pass_over(delta, draws.turn("step", step))
+            rise = _masking_slope(masker, tried, threshold)
+            if alpha is None:
+                alpha = self.alpha * _length(slope) / _length(rise)
+            if (step + 1) % LOOK == 0:
+                won, tried = field.judge(tried, match, draws.turn("decode", step))
+                heard = masker.exceedance_loss(tried, threshold)
+                quietest.update(field.rows, tried, torch.where(won, -heard, -torch.inf))
+                alpha = alpha * self._turn(won, step + 1)[:, None]
+            delta = field.inside(delta - stride * adam.direction(slope + alpha * rise))
+
+    def _turn(self, won: Tensor, steps: int) -> Tensor:
+        """By how much alpha changes after so many steps, of which the last was judged, `(clips,)`."""
+        up = self.raise_by if steps % self.raise_every == 0 else 1.0
+        down = self.lower_by if steps % self.lower_every == 0 else 1.0
+        return torch.where(won, up, down)
+
+
+def _masking_slope(masker: Masker, delta: Tensor, threshold: MaskingThreshold) -> Tensor:
+    """The slope of the masking loss, `(clips, time)`."""
+    delta = delta.detach().requires_grad_()
+    with torch.enable_grad():
+        (slope,) = torch.autograd.grad(masker.exceedance_loss(delta, threshold).sum(), delta)
+    return slope
+
+
+def _length(rows: Tensor) -> Tensor:
+    length: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return length

@@ -1,0 +1,208 @@
+"""A universal perturbation by gradient ascent, for any goal on any target with a loss.
+
+Neekhara et al. (2019), "Universal adversarial perturbations for speech recognition systems", and for
+languages Olivier (2023), eq. 5.3: one waveform v is to raise the mean objective over all clips. It repeats
+over longer clips and is cut to shorter ones, in the fit as in its use.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import final
+
+import torch
+from torch import Tensor
+
+from sottovoce.attacks.universal import Crowd, Progress
+from sottovoce.core.attack import climb, decode, within
+from sottovoce.core.batch import AudioBatch
+from sottovoce.core.budget import Ball, Budget
+from sottovoce.core.draws import Draws
+from sottovoce.core.goal import Goal
+from sottovoce.core.target import Target
+from sottovoce.core.universal import Perturbation, UniversalAttack
+from sottovoce.errors import InputError
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class UniversalGradient(UniversalAttack):
+    """Clips in small batches push v along the mean of their gradients, each of the same weight.
+
+    Equal weights matter: a model that is sure of a clip has next to no gradient there, and the mean of the
+    gradients as they are would leave the hard clips alone. The v that reaches the goal on most clips is kept,
+    and of several such the one of the highest mean objective.
+
+    epochs: passes through the clips, each in an order of its own.
+    step: length of a step, as a share of the budget's radius; it shrinks evenly to a tenth over the epochs.
+    momentum: share of the last direction that is carried on.
+    ceiling: objective from which a clip no longer pushes, such as a loss of 3 nats a token; None: it always
+        does. A low one helps the clips of the fit at the cost of all others.
+    seconds: length of v; None: as long as the longest clip.
+    judge_every: epochs from one count of successes to the next.
+    batch_clips: clips a step.
+    """
+
+    epochs: int = 30
+    step: float = 0.5
+    momentum: float = 0.9
+    ceiling: float | None = None
+    seconds: float | None = None
+    judge_every: int = 1
+    batch_clips: int = 16
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.judge_every < 1 or self.batch_clips < 1:
+            raise InputError(
+                f"expected at least 1 epoch, a count every epoch and 1 clip a batch, got {self.epochs}, "
+                f"{self.judge_every} and {self.batch_clips}; raise them."
+            )
+        if self.step <= 0 or not 0 <= self.momentum < 1 or (self.seconds is not None and self.seconds <= 0):
+            raise InputError(
+                "expected step and seconds above 0 and momentum from 0 to below 1, got "
+                f"{self.step}, {self.seconds} and {self.momentum}; 0.5, none and 0.9 are usual."
+            )
+
+    def fit(
+        self,
+        target: Target,
+        clips: Sequence[AudioBatch] | Iterable[AudioBatch],
+        goal: Goal,
+        budget: Budget,
+        *,
+        draws: Draws,
+        progress: Progress | None = None,
+    ) -> Perturbation:
+        """One perturbation for all clips.
+
+        A goal without references is bound to what is read of the clean clips; one with references has one for
+        each clip, in the order of `clips`.
+        """
+        for kind in goal.needs:
+            target.power(kind)
+        if not isinstance(budget, Ball):
+            raise InputError(
+                f"{type(self).__name__} expected a budget of kind Ball, got {budget}; choose l2, linf, snr "
+                "or dbmax."
+            )
+        batches = list(clips)
+        crowd = Crowd(target, batches, _bound(target, batches, goal, draws), budget, draws, self.batch_clips)
+        size = crowd.clips.waveforms.shape[1]
+        if self.seconds is not None:
+            size = max(1, round(self.seconds * target.sample_rate))
+        ascent = Ascent(crowd, size)
+        total = self.epochs * -(-len(crowd) // self.batch_clips)
+        taken = 0
+        for epoch in range(self.epochs):
+            pushing = False
+            order = crowd.order(epoch)
+            for first in range(0, len(order), self.batch_clips):
+                rows = order[first : first + self.batch_clips]
+                stride = self.step * (1.0 - 0.9 * taken / total)
+                turn = draws.turn("epoch", epoch, "step", first)
+                pushing |= ascent.push(rows, stride, self.momentum, self.ceiling, turn)
+                taken += 1
+                if progress is not None:
+                    progress(epoch, min(first + len(rows), len(order)), ascent.share)
+            last = epoch == self.epochs - 1 or not pushing
+            if last or (epoch + 1) % self.judge_every == 0:
+                ascent.judge()
+            if last:
+                break
+        return Perturbation(ascent.best, crowd.clips.sample_rate, self._story(crowd, ascent))
+
+    def _story(self, crowd: Crowd, ascent: Ascent) -> str:
+        aim = {item.name: getattr(crowd.goal, item.name) for item in fields(crowd.goal)}
+        for name in ("references", "canonical"):
+            aim.pop(name)
+        facts = {
+            "attack": {"kind": type(self).__name__, **asdict(self)},
+            "goal": {"kind": type(crowd.goal).__name__, **aim},
+            "budget": str(crowd.budget),
+            "seed": crowd.draws.seed,
+            "fooled": ascent.fooled,
+            "clips": len(crowd),
+        }
+        return json.dumps(facts)
+
+
+@final
+class Ascent:
+    """A waveform v on its way up, and the best of those that were judged."""
+
+    def __init__(self, crowd: Crowd, size: int) -> None:
+        self._crowd = crowd
+        self._radius = float(crowd.bound.radius(crowd.clips.select([0])))
+        self.v = crowd.clips.waveforms.new_zeros(size)
+        self._carried = torch.zeros_like(self.v)
+        self.best, self.fooled, self._value = torch.zeros_like(self.v), -1, -torch.inf
+
+    @property
+    def share(self) -> float:
+        """Of clips that the best v fools."""
+        return max(self.fooled, 0) / len(self._crowd)
+
+    def push(
+        self, rows: Sequence[int], stride: float, momentum: float, ceiling: float | None, draws: Draws
+    ) -> bool:
+        """One step for these clips; says whether any of them still pushes."""
+        crowd = self._crowd
+        clean, delta = self._played(rows)
+        value, gradient = climb(crowd.target, clean, delta, crowd.goal.select(rows), draws)
+        done = value >= (torch.inf if ceiling is None else ceiling)
+        gradient = crowd.budget.steepest(gradient).masked_fill(done[:, None], 0.0)
+        if not bool(gradient.any()):
+            return False
+        push = folded(gradient, len(self.v)).mean(dim=0)
+        self._carried = momentum * self._carried + (1.0 - momentum) * push
+        step = stride * self._radius * crowd.bound.steepest(self._carried[None])[0]
+        self.v = self._kept(self.v + step)
+        return True
+
+    def judge(self) -> None:
+        """Count the clips that v fools, and keep v if it is the best so far."""
+        fooled, total = 0, 0.0
+        crowd = self._crowd
+        for first in range(0, len(crowd), crowd.batch_clips):
+            rows = range(first, min(first + crowd.batch_clips, len(crowd)))
+            clean, delta = self._played(rows)
+            batch, goal = clean.with_waveforms(clean.waveforms + delta), crowd.goal.select(rows)
+            fooled += sum(goal.achieved(_read(crowd.target, batch, goal, crowd.draws)))
+            with torch.no_grad():
+                total += float(goal.objective(crowd.target, batch, draws=crowd.draws.turn("judge")).sum())
+        if (fooled, total) > (self.fooled, self._value):
+            self.best, self.fooled, self._value = self.v, fooled, total
+
+    def _played(self, rows: Sequence[int]) -> tuple[AudioBatch, Tensor]:
+        clean = self._crowd.clips.select(rows)
+        if not bool(self.v.any()):
+            return clean, torch.zeros_like(clean.waveforms)
+        played = Perturbation(self.v, clean.sample_rate).played(clean, self._crowd.budget)
+        return clean, within(clean, played)
+
+    def _kept(self, v: Tensor) -> Tensor:
+        """v inside the bound; at its edge where the level is set anew for each clip, so that steps stay as
+        long beside v as they are said to be."""
+        bound, clip = self._crowd.bound, self._crowd.clips.select([0])
+        return (bound.fill if self._crowd.budget.relative else bound.project)(v[None], clip)[0]
+
+
+def folded(gradient: Tensor, size: int) -> Tensor:
+    """Gradients to what a clip hears, `(batch, time)`, as gradients to a v of `size` samples that repeats."""
+    turns = -(-gradient.shape[1] // size)
+    padded = torch.nn.functional.pad(gradient, (0, turns * size - gradient.shape[1]))
+    return padded.view(len(gradient), turns, size).sum(dim=1)
+
+
+def _read(target: Target, batch: AudioBatch, goal: Goal, draws: Draws) -> list[str]:
+    """What success is judged by; a goal that is not about the text needs no decoding."""
+    texts = decode(target, batch, draws) if goal.about == "text" else [""] * len(batch)
+    return goal.read(target, batch, texts, draws=draws.turn("judge"))
+
+
+def _bound(target: Target, batches: Sequence[AudioBatch], goal: Goal, draws: Draws) -> Goal:
+    if goal.references:
+        return goal
+    return goal.bind([text for batch in batches for text in _read(target, batch, goal, draws)])

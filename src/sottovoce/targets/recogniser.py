@@ -1,0 +1,20 @@
+"""Recognisers: targets that write what was said."""
+
+from __future__ import annotations
+
+from sottovoce.core.target import Says, Target
+from sottovoce.core.words import normalise
+
+
+class Recogniser(Target):
+    """A target whose `decode` gives transcripts.
+
+    Two transcripts are the same where Whisper's English normaliser makes them so: case, punctuation, the
+    spelling of numbers and contractions do not count.
+    """
+
+    says: Says = "words"
+    clips: str = "prompts:en"
+
+    def canonical(self, text: str) -> str:
+        return normalise(text)
