@@ -2,8 +2,8 @@
 
     python benchmarks/recogniser_steps.py --whisper tiny.pt --device cuda
 
-A step is one forward and backward pass of a batch of 16 clips of 10 seconds, as PGD takes it. The second model
-has the size of wav2vec2-base and random weights, which cost the same.
+A step is one forward and backward pass of a batch of 16 clips of 10 seconds, as PGD takes it. The second
+model has the size of wav2vec2-base and random weights, which cost the same.
 """
 
 from __future__ import annotations

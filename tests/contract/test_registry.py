@@ -10,7 +10,7 @@ import pytest
 from sottovoce import registry
 from sottovoce.core.attack import Attack
 from sottovoce.core.budget import Snr
-from sottovoce.core.goal import Evade
+from sottovoce.core.goal import Goal
 from sottovoce.core.target import Target
 from sottovoce.core.transform import Averaged, Defended
 from sottovoce.errors import MissingPower
@@ -30,6 +30,7 @@ from sottovoce.testing import (
     clips_for,
     toy_random,
 )
+from sottovoce.testing.checks.attack import default_goals
 
 # What a part cannot be built without. A new part that asks for more needs a line here.
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -38,11 +39,23 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "snr": {"db": 20.0},
     "dbmax": {"db": -20.0},
     "force": {"text": "west"},
+    "force-nearest": {"choices": ["west", "south"]},
+    "prefix": {"word": "bad"},
+    "language": {"code": "bb"},
 }
 # Counts that would make a test slow; the laws hold at any of them.
-AT_MOST = {"steps": 8, "binary_search": 2, "population": 8, "epochs": 2, "deepfool_steps": 10}
+AT_MOST = {
+    "steps": 8,
+    "binary_search": 2,
+    "population": 8,
+    "elite": 2,
+    "epochs": 2,
+    "deepfool_steps": 10,
+    "masking_steps": 8,
+    "window_samples": 40,
+}
 # Targets that ask for a model of the user's own; they have tests of their own.
-OPEN_TARGETS = {"huggingface", "python"}
+OPEN_TARGETS = {"deepspeech2", "huggingface", "python", "speechbrain", "whisper"}
 
 TOYS: dict[str, Any] = {
     "classifier": ToyClassifier,
@@ -64,9 +77,14 @@ def build(kind: str, name: str) -> Any:
     return replace(part, **{key: min(most, getattr(part, key)) for key, most in lower.items()})
 
 
+def goals_for(attack: Attack, target: Target) -> list[Goal]:
+    """Of the usual goals, those that the attack can reach for."""
+    return [goal for goal in default_goals(target, clips_for(target)) if isinstance(goal, attack.goals)]
+
+
 def powerless(attack: Attack, target: Target) -> bool:
     try:
-        attack.check(target, Evade(), Snr(20.0))
+        attack.check(target, goals_for(attack, target)[0], Snr(20.0))
     except MissingPower:
         return True
     return False
@@ -89,7 +107,7 @@ def test_attacks(name: str, toy: str) -> None:
     if powerless(attack, target):
         # An attack that cannot run says so before any work.
         with pytest.raises(MissingPower):
-            attack(target, clips_for(target), Evade(), Snr(20.0), draws=None)
+            attack(target, clips_for(target), goals_for(attack, target)[0], Snr(20.0), draws=None)
         return
     check_attack(attack, target, None if toy == "classifier" else [Snr(20.0)])
 

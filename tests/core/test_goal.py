@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import pytest
 import torch
+from torch import Tensor
 
+from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.goal import Evade, Force
-from sottovoce.errors import InputError
-from sottovoce.testing import ToyClassifier, clips_for
+from sottovoce.core.goal import Evade, Force, ForceNearest, Language, Prefix
+from sottovoce.core.target import Target
+from sottovoce.errors import InputError, MissingPower, UnknownName
+from sottovoce.testing import ToyAttention, ToyClassifier, clips_for
 
 CLASSES = ("yes", "no", "up")
 SCORES = torch.tensor([[3.0, 1.0, 2.0], [0.5, 4.0, 1.0]])
@@ -52,3 +58,71 @@ def test_errors() -> None:
         Evade().bind(["maybe"]).wins(CLASSES)
     with pytest.raises(ValueError, match="zip"):
         Evade().bind(["yes"]).achieved(["yes", "no"])
+
+
+class Fixed(Target):
+    """Says the same to every clip."""
+
+    sample_rate = 1000
+
+    def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:
+        return batch.waveforms.sum(dim=1)
+
+    def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
+        return ["go"] * len(batch)
+
+
+class Shouting(Fixed):
+    """Says words, and does not tell capitals apart."""
+
+    says = "words"
+
+    def canonical(self, text: str) -> str:
+        return text.lower().rstrip(".")
+
+
+def test_texts_are_compared_as_the_target_compares_them() -> None:
+    goal = Evade().bind(["Go home."])
+    assert goal.achieved(["go home"]) == [True]
+    assert goal.heard_by(Shouting()).achieved(["go home"]) == [False]
+    assert Force("go home").heard_by(Shouting()).bind(["x"]).achieved(["GO HOME."]) == [True]
+    assert not Force("go home").heard_by(Shouting()).applies("Go home")
+
+
+def test_the_nearest_length_is_forced() -> None:
+    goal = ForceNearest(("no", "open it", "open the door now")).bind(
+        ["four", "stop now", "a much longer text"]
+    )
+    assert goal.texts == ["no", "open it", "open the door now"]
+    assert goal.achieved(["no", "no", "open the door now"]) == [True, False, True]
+    # "abcd" lies between "ab" and "abcdef": the first of two equally near is taken.
+    assert ForceNearest(("ab", "abcdef")).text_for("abcd") == "ab"
+    with pytest.raises(InputError, match="at least one text"):
+        ForceNearest(())
+
+
+def test_a_prefix_is_a_whole_word() -> None:
+    goal = Prefix("But").heard_by(Shouting()).bind(["go", "go", "go"])
+    assert goal.texts == ["But go"] * 3
+    assert goal.achieved(["but gone", "button", "But."]) == [True, False, True]
+    assert goal.applies("go") and not goal.applies("But go")
+    with pytest.raises(InputError, match="Prefix expected a target that says words, got Fixed"):
+        Prefix("But").check(Fixed())
+
+
+def test_a_language_is_read_from_the_scores() -> None:
+    toy = ToyAttention()
+    clips = clips_for(toy)
+    goal = Language("bb")
+    read = goal.read(toy, clips, [""] * len(clips), draws=Draws(0))
+    with torch.no_grad():
+        scores = toy.language_scores(clips, draws=Draws(0))
+    assert read == [("aa", "bb", "cc")[place] for place in scores.argmax(dim=1).tolist()]
+    # The objective is the log probability of the language: e^s / sum e^s, by hand for the first clip.
+    first = [math.exp(value) for value in scores[0].tolist()]
+    value = float(goal.objective(toy, clips, draws=Draws(0))[0].detach())
+    assert value == pytest.approx(math.log(first[1] / sum(first)), rel=1e-5)
+    with pytest.raises(UnknownName, match="xx"):
+        Language("xx").check(toy)
+    with pytest.raises(MissingPower):
+        Language("bb").check(Fixed())

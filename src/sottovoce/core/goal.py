@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import Languages, Target
+from sottovoce.core.target import Languages, Says, Target
 from sottovoce.errors import InputError, UnknownName
 
 
@@ -29,6 +29,8 @@ class Goal(ABC):
 
     needs: ClassVar[tuple[type, ...]] = ()
     """Powers that the target must have."""
+    says: ClassVar[Says | None] = None
+    """What the target must say for the goal to make sense: "class", "words", or None for either."""
     about: ClassVar[str] = "text"
     """What the references are: a "text", or the "language" that is heard."""
 
@@ -58,6 +60,11 @@ class Goal(ABC):
 
     def check(self, target: Target) -> None:
         """Raise before any work where the goal makes no sense for the target."""
+        if self.says not in (None, target.says):
+            raise InputError(
+                f"the goal {type(self).__name__} expected a target that says {self.says}, got "
+                f"{type(target).__name__}; choose another goal, such as evade."
+            )
         target.check_labels(self.wanted)
 
     @property
@@ -192,6 +199,8 @@ class Prefix(Become):
     """
 
     word: str
+
+    says: ClassVar[Says | None] = "words"
 
     @property
     def wanted(self) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ def check_goal(
     powers which the goal needs where not given.
     """
     if target is None:
-        target = ToyAttention() if goal.needs else ToyClassifier()
+        target = ToyAttention() if goal.needs or goal.says == "words" else ToyClassifier()
     clean = clips_for(target) if clips is None else clips
     goal = goal.heard_by(target)
     goal = goal.bind(goal.read(target, clean, decode(target, clean, DRAWS), draws=DRAWS))
