@@ -85,3 +85,9 @@ def whisper_tiny() -> Path:
 def librispeech() -> Path:
     """A folder of read English: `transcripts.tsv` and the files it names."""
     return outside("SOTTOVOCE_DATA", "data", "librispeech")
+
+
+@pytest.fixture(scope="session")
+def spoken_words() -> Path:
+    """Recorded commands: `train|valid|test/WORD/SPEAKER_TAKE`."""
+    return outside("SOTTOVOCE_DATA", "data", "speech_commands")

@@ -9,14 +9,14 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from sottovoce.core.attack import Attack, decode, within
+from sottovoce.core.attack import Attack, check_finite, decode, within
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Become, Goal
 from sottovoce.core.grid import nearest_step, on_grid
 from sottovoce.core.target import Matches, Target
-from sottovoce.errors import GradientError, InputError
+from sottovoce.errors import InputError
 
 # A full decoding costs about a forward pass. A clip that matches is decoded at once, but one that then says
 # something else only this many steps later again, and any clip this often, as its goal may ask for less than
@@ -180,12 +180,7 @@ class Field:
                 first_token=self.first_token,
             )
             (slope,) = torch.autograd.grad(loss.sum(), heard)
-        if not bool(torch.isfinite(slope.sum())):
-            row = int((~torch.isfinite(slope)).any(dim=1).nonzero()[0])
-            raise GradientError(
-                f"clip {clean.ids[row]!r}: expected a finite gradient, got NaN or infinity; the model's loss "
-                "overflows on this clip."
-            )
+        check_finite(clean, slope)
         return tried, loss.detach(), match, slope
 
     def due(self, match: Tensor, step: int) -> Tensor:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
-from sottovoce.audit.plan import Plan
+from sottovoce.audit.plan import NO_DEFENSE, Plan
 from sottovoce.audit.run import Advance
 from sottovoce.audit.summary import Summary
 from sottovoce.core.metric import Estimate
+from sottovoce.report.reading import WORDS, read_as
 
 
 @contextmanager
@@ -37,17 +40,52 @@ def progress(console: Console) -> Iterator[tuple[Callable[[int], None], Advance]
         yield begin, advance
 
 
-def summary_table(plan: Plan, summary: Summary) -> Table:
-    """Success by attack and budget, with intervals, and how loud each attack was."""
-    budgets = list(dict.fromkeys(item.cell.budget_title for item in summary.cells))
+def summary_table(plan: Plan, summary: Summary) -> RenderableType:
+    """Success by attack and budget, with intervals; for a recogniser its error rate too."""
+    if read_as(name for item in summary.cells for name in item.estimates) is WORDS:
+        return Group(*_word_tables(plan, summary))
     title = f"Attack success on {plan.model} in %, with 95 % intervals"
+    return _table(plan, summary, "success", title)
+
+
+def _word_tables(plan: Plan, summary: Summary) -> list[RenderableType]:
+    """Error rate and success, first the one that answers the goals. Titles stand above, not to wrap."""
+    goals = {part.name for part in plan.goals}
+    deed = "whose transcript changes" if goals == {"evade"} else "on which the goal is reached"
+    titles = {
+        "wer": f"WER of {plan.model} under attack in %, with 95 % intervals; {_clean(plan, summary)}",
+        "success": f"Attack success on {plan.model} in %: clips {deed}",
+    }
+    order = ["wer", "success"] if "evade" in goals else ["success", "wer"]
+    measured = [name for name in order if any(name in item.estimates for item in summary.cells)]
+    return [
+        shown
+        for name in measured
+        for shown in (Text(titles[name], style="table.title"), _table(plan, summary, name))
+    ]
+
+
+def _clean(plan: Plan, summary: Summary) -> str:
+    """The error rate before any attack, behind each defense, from its cell with the most clips."""
+    words = []
+    for defense in plan.defenses:
+        cells = [item for item in summary.cells if item.cell.defense == defense]
+        most = max(cells, key=lambda item: item.clips, default=None)
+        found = most.estimates.get("clean-wer") if most else None
+        if found is not None and found.n:
+            behind = f" behind {defense}" if defense != NO_DEFENSE else ""
+            words.append(f"{_plain(found)}{behind}")
+    return f"clean {', '.join(words)}" if words else "clean not measured"
+
+
+def _table(plan: Plan, summary: Summary, metric: str, title: str | None = None) -> Table:
+    """One metric by attack and budget."""
+    budgets = list(dict.fromkeys(item.cell.budget_title for item in summary.cells))
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    rows: dict[tuple[str, ...], dict[str, Estimate]] = {}
+    rows: dict[tuple[str, ...], dict[str, Estimate | None]] = {}
     for item in summary.cells:
         row = rows.setdefault((item.cell.defense, str(item.cell.attack), str(item.cell.goal)), {})
-        row[item.cell.budget_title] = item.estimates.get("success") or Estimate(
-            float("nan"), float("nan"), float("nan"), 0, "none"
-        )
+        row[item.cell.budget_title] = item.estimates.get(metric)
     columns = [("defense", len(plan.defenses) > 1), ("attack", True), ("goal", len(plan.goals) > 1)]
     for name, shown in columns:
         if shown:
@@ -60,7 +98,14 @@ def summary_table(plan: Plan, summary: Summary) -> Table:
     return table
 
 
-def _percent(estimate: Estimate | None) -> str:
-    if estimate is None or estimate.n == 0:
-        return "–"
-    return f"{100 * estimate.value:.0f} [dim][{100 * estimate.low:.0f},{100 * estimate.high:.0f}][/dim]"
+def _percent(estimate: Estimate | None) -> Text:
+    if estimate is None or not math.isfinite(estimate.value):
+        return Text("–")
+    value, _, interval = _plain(estimate).partition(" ")
+    return Text.assemble(f"{value} ", (interval, "dim"))
+
+
+def _plain(estimate: Estimate) -> str:
+    """Without an interval, as of one clip, the value alone."""
+    value, low, high = (100 * each for each in (estimate.value, estimate.low, estimate.high))
+    return f"{value:.0f} [{low:.0f},{high:.0f}]" if math.isfinite(low) else f"{value:.0f}"

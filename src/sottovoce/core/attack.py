@@ -160,6 +160,12 @@ def climb(
     with torch.enable_grad():
         value = goal.objective(target, clean.with_waveforms(clean.waveforms + delta), draws=draws)
         (gradient,) = torch.autograd.grad(value.sum(), delta)
+    check_finite(clean, gradient)
+    return value.detach(), gradient
+
+
+def check_finite(clean: AudioBatch, gradient: Tensor) -> None:
+    """Refuse a gradient `(batch, time)` with NaN or infinity in it."""
     # The sum is finite exactly when every part is, and costs a tenth of looking at each.
     if not bool(torch.isfinite(gradient.sum())):
         row = int((~torch.isfinite(gradient)).any(dim=1).nonzero()[0])
@@ -167,7 +173,6 @@ def climb(
             f"clip {clean.ids[row]!r}: expected a finite gradient, got NaN or infinity; the model's loss "
             "overflows on this clip."
         )
-    return value.detach(), gradient
 
 
 class Best:

@@ -75,8 +75,9 @@ class Ball(Budget):
     @final
     def fill(self, delta: Tensor, clean: AudioBatch) -> Tensor:
         """The perturbation turned up or down to the edge of the budget (zero stays zero)."""
-        size = self.size(delta).clamp_min(torch.finfo(delta.dtype).tiny)
-        return delta * (self.radius(clean).double() / size).to(delta.dtype)[:, None]
+        size = self.size(delta)
+        gain = torch.where(size > 0, self.radius(clean).double() / size, 0.0)
+        return (delta.double() * gain[:, None]).to(delta.dtype)
 
     @final
     def steepest(self, gradient: Tensor) -> Tensor:

@@ -14,21 +14,22 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy.signal import stft
 
+from sottovoce.audit.plan import Cell
 from sottovoce.audit.store import RunFolder
 from sottovoce.audit.summary import find_metric
+from sottovoce.core.goal import Become
 from sottovoce.core.record import Record
 from sottovoce.errors import InputError
+from sottovoce.report.differences import Piece, mark_words
+from sottovoce.report.reading import WORDS, Reading
 from sottovoce.report.trials import Trials
-from sottovoce.report.words import attack_title, defense_title, goal_title, number
+from sottovoce.report.words import DASH, attack_title, defense_title, goal_title, number
 
-MOST_SAMPLES = 96_000
-"""Six seconds at 16 kHz: what keeps eighteen players within a few megabytes."""
 DIFFERENCE_PEAK = 0.5
 RANGE_DB = 100.0
 COLOURS = "magma"
 SHADES = 64
 """More look the same on this scale and cost twice the bytes."""
-FIGURES = ("snr", "db-max", "db-mean", "db-mean-vocal", "db-mean-background")
 Samples = NDArray[np.float64]
 
 
@@ -47,35 +48,47 @@ class Sound:
 
 
 @dataclass(frozen=True)
+class Line:
+    """One text of an example, word by word."""
+
+    title: str
+    pieces: list[Piece]
+
+
+@dataclass(frozen=True)
 class Example:
     clip: str
     label: str
     clean_text: str
     heard: str
     setting: str
+    lines: list[Line]
+    """Reference and transcripts, for a recogniser."""
     figures: list[tuple[str, str]]
     sounds: list[Sound]
     trouble: str
     """Why there is nothing to hear, where that is so."""
 
 
-def make_examples(folder: RunFolder, trials: Trials, count: int = 3) -> tuple[list[Example], list[Example]]:
+def make_examples(
+    folder: RunFolder, trials: Trials, reading: Reading, count: int = 3
+) -> tuple[list[Example], list[Example]]:
     """The least and the most audible successful examples, by the level of the background, else by SNR."""
     loud, quiet = trials.extremes.pick(count)
-    return [make_example(folder, trials, each) for each in quiet], [
-        make_example(folder, trials, each) for each in loud
+    return [make_example(folder, trials, each, reading) for each in quiet], [
+        make_example(folder, trials, each, reading) for each in loud
     ]
 
 
-def make_example(folder: RunFolder, trials: Trials, record: Record) -> Example:
+def make_example(folder: RunFolder, trials: Trials, record: Record, reading: Reading) -> Example:
     cell = trials.cells[record.cell]
     words = [attack_title(cell.attack), goal_title(cell.goal), cell.budget_title]
-    figures = [(_title(name), _figure(record, name)) for name in FIGURES if name in record.parts]
+    figures = [_figure(record, name) for name in reading.example if _shown(record, name)]
     if level := record.facts.get("intensity"):
         figures.append(("intensity of the clip", level))
     sounds, trouble = [], ""
     try:
-        sounds = make_sounds(folder, record)
+        sounds = make_sounds(folder, record, reading)
     except (InputError, OSError, soundfile.LibsndfileError) as error:
         trouble = f"The audio could not be read: {error}"
     return Example(
@@ -84,13 +97,26 @@ def make_example(folder: RunFolder, trials: Trials, record: Record) -> Example:
         clean_text=record.clean_text,
         heard=record.adversarial_text,
         setting=" · ".join([*words, defense_title(cell.defense)]),
+        lines=make_lines(record, cell) if reading is WORDS else [],
         figures=figures,
         sounds=sounds,
         trouble=trouble,
     )
 
 
-def make_sounds(folder: RunFolder, record: Record) -> list[Sound]:
+def make_lines(record: Record, cell: Cell) -> list[Line]:
+    """The reference, what it was to become where the goal has a text, and both transcripts."""
+    language = record.facts.get("language", "")
+    goal = cell.goal.build("goal")
+    lines = [("reference", record.label, record.label), ("clean", record.label, record.clean_text)]
+    if isinstance(goal, Become):
+        wanted = goal.text_for(record.clean_text)
+        lines.append(("wanted", wanted, wanted))
+    lines.append(("adversarial", record.label, record.adversarial_text))
+    return [Line(title, mark_words(reference, text, language)) for title, reference, text in lines]
+
+
+def make_sounds(folder: RunFolder, record: Record, reading: Reading) -> list[Sound]:
     clean, rate, bits = _read(folder, record.audio["clean"])
     adversarial, other_rate, _ = _read(folder, record.audio["adversarial"])
     if len(clean) != len(adversarial) or rate != other_rate:
@@ -102,17 +128,17 @@ def make_sounds(folder: RunFolder, record: Record) -> list[Sound]:
     gain_db = difference_gain_db(delta)
     # Silence has no level to refer to; full scale stands in for it.
     top_db = max(_spectrum(clean).max(), -120.0)
-    cut = "" if len(clean) <= MOST_SAMPLES else f", first {MOST_SAMPLES / rate:.3g} s"
+    cut = "" if len(clean) <= reading.samples else f", first {reading.samples / rate:.3g} s"
     about = [
-        ("clean", f"heard as “{record.clean_text}”{cut}", clean, 0.0),
-        ("adversarial", f"heard as “{record.adversarial_text}”{cut}", adversarial, 0.0),
+        ("clean", f"{reading.heard} “{record.clean_text}”{cut}", clean, 0.0),
+        ("adversarial", f"{reading.heard} “{record.adversarial_text}”{cut}", adversarial, 0.0),
         ("difference", f"played {number(gain_db, 'dB')} dB louder than it is{cut}", delta, gain_db),
     ]
     return [
         Sound(
             title=title,
             note=note,
-            audio=_uri("audio/flac", encode(samples[:MOST_SAMPLES] * 10 ** (gain / 20), rate, bits)),
+            audio=_uri("audio/flac", encode(samples[: reading.samples] * 10 ** (gain / 20), rate, bits)),
             image=_uri("image/png", draw_spectrogram(samples, top_db)),
             alt=f"Spectrogram of the {title} signal of clip {record.clip}, 0 to {rate / 2000:g} kHz over "
             f"{len(clean) / rate:.2f} s, on a scale of {RANGE_DB:g} dB that ends at the clean clip's maximum",
@@ -181,15 +207,20 @@ def _read(folder: RunFolder, name: str) -> tuple[Samples, int, int]:
         return samples, file.samplerate, bits
 
 
-def _title(metric: str) -> str:
-    return find_metric(metric).title
+def _shown(record: Record, metric: str) -> bool:
+    """What the model did not tell of a transcript, such as its language, is no figure of the example."""
+    if metric not in record.parts:
+        return False
+    return find_metric(metric).says != "words" or not math.isnan(record.parts[metric][0])
 
 
-def _figure(record: Record, metric: str) -> str:
-    value, weight = record.parts[metric]
-    unit = find_metric(metric).unit
-    shown = number(value / weight if weight > 0 else math.nan, unit)
-    return f"{shown} {unit}" if shown != "–" and unit else shown
+def _figure(record: Record, name: str) -> tuple[str, str]:
+    value, weight = record.parts[name]
+    if name == "language-confusion":
+        return "language heard", "another than before" if value else "the same as before"
+    metric = find_metric(name)
+    shown = number(value / weight if weight > 0 else math.nan, metric.unit)
+    return metric.title, f"{shown} {metric.unit}" if shown != DASH and metric.unit else shown
 
 
 def _uri(kind: str, content: bytes) -> str:

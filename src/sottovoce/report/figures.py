@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,8 @@ import altair as alt
 
 from sottovoce.audit.summary import CellSummary
 from sottovoce.metrics.distortion import ACCEPTED_DB
-from sottovoce.report.tables import Panel, boxes, has_success, snr_of
+from sottovoce.report.reading import LEAD_TITLES
+from sottovoce.report.tables import Panel, boxes, snr_of
 from sottovoce.report.trials import NOISE, Trials
 from sottovoce.report.words import attack_title, number
 
@@ -52,42 +54,91 @@ def make_series(panels: Sequence[Panel]) -> list[Series]:
     return found + [Series(attack_title(part), "var(--noise)", "circle", True) for part in noises]
 
 
-def success_chart(panel: Panel, series: Sequence[Series], name: str) -> Chart | None:
-    """Success against the budget asked for: lines over SNR, else points side by side."""
-    rows = [row for item in panel.cells if has_success(item) and (row := _row(item)) is not None]
+@dataclass(frozen=True)
+class Rate:
+    """The figure on the upright axis: a share that ends at 1, or an error rate that may pass it.
+
+    clean: its value before any attack, drawn as a line, where there is one to compare with.
+    """
+
+    metric: str
+    top: float = 1.0
+    clean: float | None = None
+
+    @classmethod
+    def of(cls, panel: Panel, clean: float | None) -> Rate:
+        if panel.lead == "success":
+            return cls(panel.lead)
+        found = [item.estimates[panel.lead] for item in panel.cells if panel.led(item)]
+        ends = [end for each in found for end in (each.value, each.high) if math.isfinite(end)]
+        return cls(panel.lead, max([1.0, *ends]), clean)
+
+    @property
+    def title(self) -> str:
+        return LEAD_TITLES[self.metric]
+
+    def axis(self, field: str = "") -> alt.Y:
+        return alt.Y(
+            f"{field or self.metric}:Q",
+            title=self.title,
+            scale=alt.Scale(domain=[0, 1] if self.top == 1.0 else [0, math.ceil(10 * self.top) / 10]),
+            axis=alt.Axis(format=".0%", tickCount=5, labelExpr="replace(datum.label, '%', ' %')"),
+        )
+
+    def before(self) -> list[alt.Chart]:
+        """The line of the clean clips, where there is one."""
+        if self.clean is None or not math.isfinite(self.clean):
+            return []
+        line = alt.Chart(alt.InlineData(values=[{"before": round(self.clean, 4)}]))
+        tooltip = alt.Tooltip("before:Q", format=".1%", title="clean clips")
+        return [
+            line.mark_rule(strokeWidth=1.5, color="var(--good)").encode(
+                y=self.axis("before"), tooltip=tooltip
+            )
+        ]
+
+
+def budget_chart(panel: Panel, series: Sequence[Series], rate: Rate, name: str) -> Chart | None:
+    """The leading figure against the budget asked for: lines over SNR, else points side by side."""
+    rows = [_row(item, rate) for item in panel.cells if panel.led(item)]
     if not rows:
         return None
     lines = all(row["asked"] is not None for row in rows) and len({row["asked"] for row in rows}) > 1
     for row in rows:
         row.pop("snr", None)
     data = alt.InlineData(values=rows)
-    chart = _lines(data, series) if lines else _points(data, series, panel.budgets)
-    worded = f"Attack success by budget{', ' + panel.title if panel.title else ''}: " + "; ".join(
-        f"{row['attack']} at {row['budget']} {number(row['success'], '%')} %" for row in rows
+    chart = _lines(data, series, rate) if lines else _points(data, series, rate, panel.budgets)
+    worded = f"{_capital(rate.title)} by budget{', ' + panel.title if panel.title else ''}: " + "; ".join(
+        f"{row['attack']} at {row['budget']} {number(row[rate.metric], '%')} %" for row in rows
     )
     return Chart(name, _finish(chart, worded), worded)
 
 
-def measured_chart(panel: Panel, series: Sequence[Series], name: str) -> Chart | None:
-    """Success against the mean SNR of the saved files, one point a cell."""
-    rows = [row for item in panel.cells if has_success(item) and (row := _row(item))["snr"] is not None]
+def measured_chart(panel: Panel, series: Sequence[Series], rate: Rate, name: str) -> Chart | None:
+    """The leading figure against the mean SNR of the saved files, one point a cell."""
+    rows = [row for item in panel.cells if panel.led(item) and (row := _row(item, rate))["snr"] is not None]
     if not rows:
         return None
     base = alt.Chart(alt.InlineData(values=rows))
-    x, y = _snr_axis("snr:Q", "measured SNR"), _rate_axis("success:Q")
+    x, y = _snr_axis("snr:Q", "measured SNR"), rate.axis()
     across = base.mark_rule(strokeWidth=1.2, opacity=0.45).encode(
         x=_snr_axis("snr_low:Q", "measured SNR"), x2="snr_high:Q", y=y, color=_colour(series)
     )
     upright = base.mark_rule(strokeWidth=1.2, opacity=0.45).encode(
-        x=x, y=_rate_axis("low:Q"), y2="high:Q", color=_colour(series)
+        x=x, y=rate.axis("low"), y2="high:Q", color=_colour(series)
     )
     points = base.mark_point(filled=True, size=70, opacity=1).encode(
-        x=x, y=y, color=_colour(series), shape=_shape(series), tooltip=_tooltip(measured=True)
+        x=x, y=y, color=_colour(series), shape=_shape(series), tooltip=_tooltip(rate, measured=True)
     )
-    worded = f"Attack success by measured mean SNR{', ' + panel.title if panel.title else ''}: " + "; ".join(
-        f"{row['attack']} {number(row['success'], '%')} % at {row['snr']:.1f} dB" for row in rows
+    title = f"{_capital(rate.title)} by measured mean SNR{', ' + panel.title if panel.title else ''}"
+    worded = f"{title}: " + "; ".join(
+        f"{row['attack']} {number(row[rate.metric], '%')} % at {row['snr']:.1f} dB" for row in rows
     )
-    return Chart(name, _finish(alt.layer(across, upright, points), worded), worded)
+    return Chart(name, _finish(alt.layer(*rate.before(), across, upright, points), worded), worded)
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 @dataclass(frozen=True)
@@ -126,17 +177,18 @@ def distortion_charts(
     return Distortion(charts, [group for group in cells if group in shown])
 
 
-def _row(item: CellSummary) -> dict[str, Any]:
-    success, snr = item.estimates["success"], item.estimates.get("snr")
+def _row(item: CellSummary, rate: Rate) -> dict[str, Any]:
+    found, snr = item.estimates[rate.metric], item.estimates.get("snr")
     budget = item.cell.budget
     row: dict[str, Any] = {
         "attack": attack_title(item.cell.attack),
         "budget": item.cell.budget_title,
         "asked": float(budget.settings["db"]) if budget.name == "snr" else None,
-        "success": round(success.value, 4),
-        "low": round(success.low, 4),
-        "high": round(success.high, 4),
-        "n": success.n,
+        rate.metric: round(found.value, 4),
+        # One clip alone has a value and no interval.
+        "low": round(found.low if math.isfinite(found.low) else found.value, 4),
+        "high": round(found.high if math.isfinite(found.high) else found.value, 4),
+        "n": found.n,
         "snr": None,
     }
     if snr is not None and snr_of(item) > -float("inf"):
@@ -146,28 +198,28 @@ def _row(item: CellSummary) -> dict[str, Any]:
     return row
 
 
-def _lines(data: alt.InlineData, series: Sequence[Series]) -> Layers:
+def _lines(data: alt.InlineData, series: Sequence[Series], rate: Rate) -> Layers:
     base = alt.Chart(data).encode(x=_snr_axis("asked:Q", "SNR asked for"), color=_colour(series))
-    band = base.mark_area(opacity=0.14).encode(y=_rate_axis("low:Q"), y2="high:Q", detail="attack:N")
-    line = base.mark_line(strokeWidth=2.2).encode(y=_rate_axis("success:Q"), strokeDash=_dash(series))
+    band = base.mark_area(opacity=0.14).encode(y=rate.axis("low"), y2="high:Q", detail="attack:N")
+    line = base.mark_line(strokeWidth=2.2).encode(y=rate.axis(), strokeDash=_dash(series))
     dots = base.mark_point(filled=True, size=64, opacity=1).encode(
-        y=_rate_axis("success:Q"), shape=_shape(series), tooltip=_tooltip()
+        y=rate.axis(), shape=_shape(series), tooltip=_tooltip(rate)
     )
-    return alt.layer(band, line, dots)
+    return alt.layer(*rate.before(), band, line, dots)
 
 
-def _points(data: alt.InlineData, series: Sequence[Series], budgets: Sequence[str]) -> Layers:
+def _points(data: alt.InlineData, series: Sequence[Series], rate: Rate, budgets: Sequence[str]) -> Layers:
     names = [item.name for item in series]
     base = alt.Chart(data).encode(
         x=alt.X("budget:N", title="budget", sort=list(budgets), axis=alt.Axis(labelAngle=0)),
         xOffset=alt.XOffset("attack:N", sort=names, scale=alt.Scale(domain=names, padding=0.6)),
         color=_colour(series),
     )
-    rules = base.mark_rule(strokeWidth=2, opacity=0.5).encode(y=_rate_axis("low:Q"), y2="high:Q")
+    rules = base.mark_rule(strokeWidth=2, opacity=0.5).encode(y=rate.axis("low"), y2="high:Q")
     dots = base.mark_point(filled=True, size=80, opacity=1).encode(
-        y=_rate_axis("success:Q"), shape=_shape(series), tooltip=_tooltip()
+        y=rate.axis(), shape=_shape(series), tooltip=_tooltip(rate)
     )
-    return alt.layer(rules, dots)
+    return alt.layer(*rate.before(), rules, dots)
 
 
 def _boxes(rows: list[Spec], series: Sequence[Series], level: str, first: str) -> Layers:
@@ -208,15 +260,6 @@ def _snr_axis(field: str, what: str) -> alt.X:
     return alt.X(field, title=f"{what} (dB), quieter →", scale=alt.Scale(zero=False, padding=14), axis=axis)
 
 
-def _rate_axis(field: str) -> alt.Y:
-    return alt.Y(
-        field,
-        title="attack success",
-        scale=alt.Scale(domain=[0, 1]),
-        axis=alt.Axis(format=".0%", tickCount=5, labelExpr="replace(datum.label, '%', ' %')"),
-    )
-
-
 def _colour(series: Sequence[Series]) -> alt.Color:
     domain, colours = [item.name for item in series], [item.colour for item in series]
     return alt.Color("attack:N", scale=alt.Scale(domain=domain, range=colours), legend=None)
@@ -233,11 +276,11 @@ def _dash(series: Sequence[Series]) -> alt.StrokeDash:
     return alt.StrokeDash("attack:N", scale=alt.Scale(domain=domain, range=dashes), legend=None)
 
 
-def _tooltip(*, measured: bool = False) -> list[alt.Tooltip]:
+def _tooltip(rate: Rate, *, measured: bool = False) -> list[alt.Tooltip]:
     found = [
         alt.Tooltip("attack:N"),
         alt.Tooltip("budget:N"),
-        alt.Tooltip("success:Q", format=".1%"),
+        alt.Tooltip(f"{rate.metric}:Q", format=".1%"),
         alt.Tooltip("low:Q", format=".1%", title="95 % from"),
         alt.Tooltip("high:Q", format=".1%", title="to"),
         alt.Tooltip("n:Q", title="clips"),

@@ -25,8 +25,17 @@ from sottovoce.core.metric import Estimate
 from sottovoce.errors import InputError, StoreError
 from sottovoce.report import figures, tables, verdict
 from sottovoce.report.examples import RANGE_DB, colour_ramp, make_examples
+from sottovoce.report.reading import WORDS, Reading, read_as
 from sottovoce.report.trials import Trials
-from sottovoce.report.words import attack_title, defense_title, describe_part, goal_title, plural, show
+from sottovoce.report.words import (
+    Figure,
+    attack_title,
+    defense_title,
+    describe_part,
+    goal_title,
+    plural,
+    show,
+)
 
 METHODS = {
     "Clopper-Pearson": "exact binomial interval of a rate, after Clopper and Pearson; it has a width even at "
@@ -58,34 +67,37 @@ def write_report(folder: RunFolder) -> Path:
 
 
 def render(folder: RunFolder, plan: Plan, trials: Trials, summary: Summary) -> str:
+    reading = read_as(name for item in summary.cells for name in item.estimates)
     panels = tables.make_panels(plan, summary)
     series = figures.make_series(panels)
-    curves = make_curves(panels, series)
+    curves = make_curves(panels, series, trials)
     distortion = make_distortion(panels, trials, series)
     charts = [chart for curve in curves for chart in curve.charts]
     charts += [chart for _, chart in distortion.charts] if distortion else []
     script = bundle() if charts else ""
-    quiet, loud = make_examples(folder, trials)
-    level_columns = tables.measured(summary, tables.LEVEL_COLUMNS)
+    quiet, loud = make_examples(folder, trials, reading)
+    level_columns = tables.measured(summary, reading.levels)
     strongest = [(panel, panel.strongest(budget)) for panel in panels for budget in panel.budgets]
     chosen = [(panel, verdict.choose(panel)) for panel in panels]
-    columns = tables.measured(summary, tables.MAIN)
-    classes = [found for panel in panels if (found := tables.class_table(panel, trials)) is not None]
+    columns = tables.measured(summary, reading.main)
+    groups = [found for panel in panels for found in tables.group_tables(panel, trials, reading)]
     page: str = template().render(
         plan=plan,
         about=folder.about(),
         title=plan.model,
-        verdict=verdict.judge(plan, trials, panels) if panels else None,
-        claims=verdict.claims(plan),
-        setup=make_setup(plan, trials, folder.about().get("data_note", "")),
+        reading=reading,
+        leads=name_leads(panels),
+        verdict=verdict.judge(plan, trials, panels, reading) if panels else None,
+        claims=verdict.claims(plan, reading),
+        setup=make_setup(plan, trials, reading, folder.about().get("data_note", "")),
         series=series,
         curves=curves,
         columns=columns,
-        cells=[(panel.title, tables.cell_rows(panel, columns)) for panel in panels],
-        others=(others := tables.other_metrics(summary)),
-        other_cells=[(panel.title, tables.cell_rows(panel, others)) for panel in panels],
+        cells=[(panel.title, tables.cell_rows(panel, columns, reading)) for panel in panels],
+        others=(others := tables.other_metrics(summary, reading)),
+        other_cells=[(panel.title, tables.cell_rows(panel, others, reading)) for panel in panels],
         distortion=distortion,
-        classes=classes,
+        groups=groups,
         levels=make_levels(chosen, trials, level_columns),
         all_levels=make_levels(strongest, trials, level_columns),
         level_columns=level_columns,
@@ -112,12 +124,14 @@ class Curve:
     charts: list[figures.Chart]
 
 
-def make_curves(panels: list[tables.Panel], series: list[figures.Series]) -> list[Curve]:
+def make_curves(panels: list[tables.Panel], series: list[figures.Series], trials: Trials) -> list[Curve]:
     found = []
     for place, panel in enumerate(panels):
+        clean = trials.clean("clean-wer", panel.defense)
+        rate = figures.Rate.of(panel, clean.value if clean else None)
         charts = [
-            figures.success_chart(panel, series, f"success-{place}"),
-            figures.measured_chart(panel, series, f"measured-{place}"),
+            figures.budget_chart(panel, series, rate, f"{panel.lead}-{place}"),
+            figures.measured_chart(panel, series, rate, f"measured-{place}"),
         ]
         if drawn := [chart for chart in charts if chart is not None]:
             found.append(Curve(panel.title, drawn))
@@ -142,9 +156,28 @@ def make_levels(
     return [group for group in found if group is not None]
 
 
-def make_setup(plan: Plan, trials: Trials, data_note: str) -> dict[str, Any]:
+def name_leads(panels: list[tables.Panel]) -> dict[str, str]:
+    """The figures by which attacks are ranked in this run, and their names in headings."""
+    names = {"wer": "WER", "success": "success"}
+    found = {panel.lead for panel in panels} or {"success"}
+    return {lead: name for lead, name in names.items() if lead in found}
+
+
+def list_clean(plan: Plan, trials: Trials, reading: Reading) -> list[tuple[str, Figure, str]]:
+    """What is known of the model before any attack, behind each defense."""
+    rows = []
+    for metric, title in reading.clean.items():
+        found = {name: trials.clean(metric, name) for name in plan.defenses}
+        known = {name: estimate for name, estimate in found.items() if estimate is not None}
+        for name, estimate in known.items():
+            words = f"{title}, {defense_title(name)}" if len(known) > 1 else title
+            of = f"of {plural(estimate.n, 'clip')}" if reading is WORDS else f"of {estimate.n}"
+            rows.append((words, show(estimate, "%"), of))
+    return rows
+
+
+def make_setup(plan: Plan, trials: Trials, reading: Reading, data_note: str) -> dict[str, Any]:
     """What was attacked, with which parts and settings."""
-    clean = [(defense_title(name), trials.clean_accuracy(name)) for name in plan.defenses]
     rates = ", ".join(f"{rate / 1000:g} kHz" for rate in sorted(trials.sample_rates))
     facts = [
         ("model", plan.model),
@@ -159,14 +192,13 @@ def make_setup(plan: Plan, trials: Trials, data_note: str) -> dict[str, Any]:
     if plan.fit:
         facts.append(("universal attacks fitted on", plan.fit))
     elif any(cell.universal for cell in plan.cells()):
-        facts.append(
-            ("universal attacks fitted on", "every other clip of each class, left out of their rates")
-        )
+        kept = "every other clip" if reading is WORDS else "every other clip of each class"
+        facts.append(("universal attacks fitted on", f"{kept}, left out of their rates"))
     if plan.average > 1:
         facts.append(("gradients averaged over", plural(plan.average, "pass") + "es"))
     return {
         "facts": facts,
-        "clean": [(name, show(found, "%"), found.n) for name, found in clean if found is not None],
+        "clean": list_clean(plan, trials, reading),
         "attacks": [describe_part(part, "attack", attack_title(part)) for part in plan.attacks],
         "goals": [describe_part(part, "goal", goal_title(part)) for part in plan.goals],
         "defenses": [
@@ -208,6 +240,7 @@ def template() -> Any:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["data"] = to_data
+    environment.filters["sentence"] = lambda text: text[:1].upper() + text[1:]
     return environment.from_string(read("template.html"))
 
 

@@ -13,16 +13,18 @@ from sottovoce.audit.parts import Part
 from sottovoce.audit.plan import NO_DEFENSE, Plan
 from sottovoce.audit.summary import CellSummary, Summary, find_metric
 from sottovoce.core.metric import Estimate
+from sottovoce.report.reading import LEAD_TITLES, WORDS, Reading
 from sottovoce.report.trials import NOISE, Judged, Trials
 from sottovoce.report.words import Figure, attack_title, defense_title, goal_title, show
 
-MAIN = ("success", "fooling-ratio", "accuracy", "snr", "db-max", "below-32db")
-LEVEL_COLUMNS = ("success", "snr", "db-max", "db-mean-background", "below-32db")
 LEVELS = {"low": "below 50 dB", "medium": "50 to 70 dB", "high": "above 70 dB"}
 MOST_CLASSES = 60
-"""With more labels than this they are sentences, not classes."""
+"""With more labels than this they are sentences, not classes; with more speakers the table is no help."""
 SHORT_TITLES = {
     "success": "success",
+    "wer": "WER",
+    "cer": "CER",
+    "sentence-error": "sentence error",
     "accuracy": "accuracy",
     "snr": "SNR",
     "db-max": "dB max",
@@ -47,8 +49,7 @@ class Column:
 class Row:
     heads: tuple[str, ...]
     figures: list[Figure]
-    clips: int
-    heard_right: int | None
+    counted: str
     failed: int
     lost: int
     noise: bool
@@ -58,12 +59,25 @@ class Row:
 
 @dataclass(frozen=True)
 class Panel:
-    """All cells of one defense and one goal."""
+    """All cells of one defense and one goal.
+
+    lead: the metric by which its attacks are ranked.
+    """
 
     title: str
     defense: str
     goal: Part
     cells: list[CellSummary]
+    lead: str = "success"
+
+    def led(self, item: CellSummary) -> bool:
+        """Whether the cell has the leading figure."""
+        return has_value(item, self.lead)
+
+    def gain(self, item: CellSummary) -> float:
+        """What the attack did: its success, or what it added to the error rate of the clean clips."""
+        before = item.estimates.get("clean-wer") if self.lead == "wer" else None
+        return item.estimates[self.lead].value - (before.value if before else 0.0)
 
     def at(self, budget: str) -> list[CellSummary]:
         return [item for item in self.cells if item.cell.budget_title == budget]
@@ -73,17 +87,17 @@ class Panel:
         return list(dict.fromkeys(item.cell.budget_title for item in self.cells))
 
     def strongest(self, budget: str) -> CellSummary | None:
-        """The attack with the most success at a budget; among equals the quieter one."""
-        attacks = [item for item in self.at(budget) if item.cell.attack.name != NOISE and has_success(item)]
-        return max(attacks, key=lambda item: (item.estimates["success"].value, snr_of(item)), default=None)
+        """The attack with the most success or errors at a budget; among equals the quieter one."""
+        attacks = [item for item in self.at(budget) if item.cell.attack.name != NOISE and self.led(item)]
+        return max(attacks, key=lambda item: (item.estimates[self.lead].value, snr_of(item)), default=None)
 
     def noise(self, budget: str) -> CellSummary | None:
-        found = [item for item in self.at(budget) if item.cell.attack.name == NOISE and has_success(item)]
+        found = [item for item in self.at(budget) if item.cell.attack.name == NOISE and self.led(item)]
         return found[0] if found else None
 
 
-def has_success(item: CellSummary) -> bool:
-    return "success" in item.estimates and item.estimates["success"].n > 0
+def has_value(item: CellSummary, metric: str) -> bool:
+    return metric in item.estimates and bool(np.isfinite(item.estimates[metric].value))
 
 
 def snr_of(item: CellSummary) -> float:
@@ -93,37 +107,50 @@ def snr_of(item: CellSummary) -> float:
 
 
 def make_panels(plan: Plan, summary: Summary) -> list[Panel]:
-    """Panels in the plan's order, the undefended model first."""
+    """Panels in the plan's order, the undefended model first.
+
+    An attack that is to change a transcript is ranked by the errors it makes, for one letter changes a
+    transcript too; every other by whether it reaches its goal.
+    """
     panels: dict[tuple[str, str], Panel] = {}
+    worded = any(has_value(item, "wer") for item in summary.cells)
     for item in summary.cells:
         key = (item.cell.defense, str(item.cell.goal))
         words = [defense_title(item.cell.defense)] if len(plan.defenses) > 1 else []
         words += [goal_title(item.cell.goal)] if len(plan.goals) > 1 else []
-        blank = Panel(", ".join(words), item.cell.defense, item.cell.goal, [])
+        lead = "wer" if item.cell.goal.name == "evade" and worded else "success"
+        blank = Panel(", ".join(words), item.cell.defense, item.cell.goal, [], lead)
         panels.setdefault(key, blank).cells.append(item)
     return sorted(panels.values(), key=lambda panel: panel.defense != NO_DEFENSE)
 
 
 def measured(summary: Summary, wanted: Iterable[str]) -> list[Column]:
-    """Those of the wanted metrics that the run measured."""
+    """Those of the wanted metrics that the run measured.
+
+    Metrics of transcripts have a value for some goals and models only: where none has, they are left out.
+    """
     known = {name for item in summary.cells for name in item.estimates}
-    return [Column.of(name) for name in wanted if name in known]
+    valued = {name for item in summary.cells for name in item.estimates if has_value(item, name)}
+    return [
+        Column.of(name)
+        for name in wanted
+        if name in known and (name in valued or find_metric(name).says != "words")
+    ]
 
 
-def other_metrics(summary: Summary) -> list[Column]:
+def other_metrics(summary: Summary, reading: Reading) -> list[Column]:
     """What was measured beyond the main table."""
     known = dict.fromkeys(name for item in summary.cells for name in item.estimates)
-    return measured(summary, [name for name in known if name not in (*MAIN, "clean-accuracy")])
+    return measured(summary, [name for name in known if name not in (*reading.main, *reading.clean)])
 
 
-def cell_rows(panel: Panel, columns: list[Column]) -> list[Row]:
+def cell_rows(panel: Panel, columns: list[Column], reading: Reading) -> list[Row]:
     spans = _spans([attack_title(item.cell.attack) for item in panel.cells])
     return [
         Row(
             heads=(attack_title(item.cell.attack), item.cell.budget_title),
             figures=[show(item.estimates.get(column.name), column.unit) for column in columns],
-            clips=item.clips,
-            heard_right=item.estimates["success"].n if "success" in item.estimates else None,
+            counted=_counted(item, reading),
             failed=item.failed,
             lost=item.lost_by_rounding,
             noise=item.cell.attack.name == NOISE,
@@ -131,6 +158,12 @@ def cell_rows(panel: Panel, columns: list[Column]) -> list[Row]:
         )
         for item, span in zip(panel.cells, spans, strict=True)
     ]
+
+
+def _counted(item: CellSummary, reading: Reading) -> str:
+    if reading is WORDS:
+        return str(item.clips)
+    return f"{item.estimates['success'].n if 'success' in item.estimates else '–'} / {item.clips}"
 
 
 def _spans(names: list[str]) -> list[int]:
@@ -143,31 +176,44 @@ def _runs(names: list[str]) -> list[int]:
 
 
 @dataclass(frozen=True)
-class ClassTable:
-    """Success by class: a row a class, a column a budget with its strongest attack."""
+class GroupTable:
+    """The leading figure by class, language or speaker: a row a group, a column a budget with its strongest
+    attack."""
 
-    title: str
+    head: str
+    caption: str
     budgets: list[tuple[str, str]]
     rows: list[tuple[str, list[Figure]]]
 
 
-def class_table(panel: Panel, trials: Trials) -> ClassTable | None:
+def group_tables(panel: Panel, trials: Trials, reading: Reading) -> list[GroupTable]:
+    """By class, or for a recogniser by language and by speaker; a table wherever there are several."""
+    heads = ("language", "speaker") if reading is WORDS else ("class",)
+    found = (group_table(panel, trials, head) for head in heads)
+    return [table for table in found if table is not None]
+
+
+def group_table(panel: Panel, trials: Trials, head: str) -> GroupTable | None:
     found = [(budget, item) for budget in panel.budgets if (item := panel.strongest(budget)) is not None]
-    tables = [_by_class(trials, item) for _, item in found]
-    classes = sorted({name for table in tables for name in table})
-    if not 2 <= len(classes) <= MOST_CLASSES or len(trials.clips) < 2 * len(classes):
+    tables = [_by_group(trials, item, head, panel.lead) for _, item in found]
+    groups = sorted({name for table in tables for name in table})
+    if not 2 <= len(groups) <= MOST_CLASSES or len(trials.clips) < 2 * len(groups):
         return None
-    return ClassTable(
-        title=panel.title,
+    title = LEAD_TITLES[panel.lead]
+    caption = f"{title[0].upper()}{title[1:]} by {head} and budget"
+    return GroupTable(
+        head=head,
+        caption=f"{caption}: {panel.title}" if panel.title else caption,
         budgets=[(budget, attack_title(item.cell.attack)) for budget, item in found],
-        rows=[(name, [show(table.get(name), "%") for table in tables]) for name in classes],
+        rows=[(name, [show(table.get(name), "%") for table in tables]) for name in groups],
     )
 
 
-def _by_class(trials: Trials, item: CellSummary) -> dict[str, Estimate]:
+def _by_group(trials: Trials, item: CellSummary, head: str, metric: str) -> dict[str, Estimate]:
     judged = trials.judged[item.cell.id]
-    labels = np.array(judged.labels)
-    found = {name: judged.estimate("success", labels == name) for name in dict.fromkeys(judged.labels)}
+    names = {"class": judged.labels, "language": judged.languages, "speaker": judged.speakers}[head]
+    known = [name for name in dict.fromkeys(names) if name or head == "class"]
+    found = {name: judged.estimate(metric, np.array(names) == name) for name in known}
     return {name: estimate for name, estimate in found.items() if estimate is not None}
 
 

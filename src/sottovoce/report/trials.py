@@ -15,9 +15,11 @@ from sottovoce.audit.plan import Cell, Plan
 from sottovoce.audit.summary import find_metric, speaker_of
 from sottovoce.core.metric import Estimate, clip_values
 from sottovoce.core.record import Record
+from sottovoce.report.reading import CLASSES, WORDS, read_as
 
 NOISE = "noise"
 """The attack that is no attack: every other is held against it."""
+CLEAN = (*CLASSES.clean, *WORDS.clean)
 
 
 @dataclass
@@ -27,6 +29,7 @@ class Judged:
     labels: list[str] = field(default_factory=list)
     levels: list[str] = field(default_factory=list)
     speakers: list[str] = field(default_factory=list)
+    languages: list[str] = field(default_factory=list)
     _parts: dict[str, array[float]] = field(default_factory=dict)
 
     def add(self, record: Record) -> None:
@@ -37,6 +40,7 @@ class Judged:
         self.labels.append(sys.intern(record.label))
         self.levels.append(sys.intern(record.facts.get("intensity", "")))
         self.speakers.append(speaker_of(record))
+        self.languages.append(sys.intern(record.facts.get("language", "")))
 
     def parts(self, metric: str) -> NDArray[np.float64]:
         """`(n, 2)`, empty for a metric that was not measured."""
@@ -94,7 +98,7 @@ class Trials:
         self.sample_rates: set[int] = set()
         self.by_background = Extremes(lambda record: _value(record, "db-mean-background"))
         self.by_snr = Extremes(lambda record: -_value(record, "snr"))
-        self._clean: dict[str, dict[str, list[float]]] = {}
+        self._clean: dict[tuple[str, str], dict[str, tuple[list[float], str]]] = {}
 
     def watch(self, records: Iterable[Record]) -> Iterator[Record]:
         """The same records, each looked at on its way."""
@@ -103,12 +107,13 @@ class Trials:
                 self._add(record)
             yield record
 
-    def clean_accuracy(self, defense: str) -> Estimate | None:
-        """Over all clips that the model was asked about, whichever attacks they went through."""
-        parts = self._clean.get(defense)
-        if not parts:
+    def clean(self, metric: str, defense: str) -> Estimate | None:
+        """A figure of the model before any attack, over all clips, whichever attacks they went through."""
+        clips = self._clean.get((metric, defense))
+        if not clips:
             return None
-        return find_metric("clean-accuracy").summarise(np.array(list(parts.values()), dtype=np.float64))
+        parts, speakers = zip(*clips.values(), strict=True)
+        return find_metric(metric).summarise(np.array(parts, dtype=np.float64), speakers)
 
     @property
     def extremes(self) -> Extremes:
@@ -120,17 +125,20 @@ class Trials:
         self.clips.add(record.clip)
         if record.sample_rate:
             self.sample_rates.add(record.sample_rate)
-        if "clean-accuracy" in record.parts:
-            clean = self._clean.setdefault(cell.defense, {})
-            clean.setdefault(record.clip, record.parts["clean-accuracy"])
-        if (
-            record.achieved
-            and record.clean_text == record.label
-            and record.audio
-            and cell.attack.name != NOISE
-        ):
+        for name in CLEAN:
+            if name in record.parts:
+                clips = self._clean.setdefault((name, cell.defense), {})
+                clips.setdefault(record.clip, (record.parts[name], speaker_of(record)))
+        if record.achieved and _counts(record) and record.audio and cell.attack.name != NOISE:
             self.by_background.add(record)
             self.by_snr.add(record)
+
+
+def _counts(record: Record) -> bool:
+    """Whether a success on this clip is one: a classifier must have heard it right before."""
+    if "success" in record.parts:
+        return math.isfinite(record.parts["success"][0])
+    return read_as(record.parts) is WORDS or record.clean_text == record.label
 
 
 def _value(record: Record, metric: str) -> float:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from sottovoce.audit.plan import NO_DEFENSE, Plan
 from sottovoce.audit.summary import CellSummary, Summary
 from sottovoce.core.metric import Estimate
-from sottovoce.report.tables import Panel, has_success, snr_of
+from sottovoce.report.reading import WORDS, Reading
+from sottovoce.report.tables import Panel, has_value, snr_of
 from sottovoce.report.trials import NOISE, Trials
 from sottovoce.report.words import (
     GAP,
@@ -41,42 +42,58 @@ class Verdict:
     tiles: list[Tile]
 
 
-def judge(plan: Plan, trials: Trials, panels: list[Panel]) -> Verdict:
+def judge(plan: Plan, trials: Trials, panels: list[Panel], reading: Reading) -> Verdict:
     """The verdict on the undefended model, or on the first defense where there is no other."""
     first = panels[0]
-    clean = trials.clean_accuracy(first.defense)
+    metric, title = next(iter(reading.clean.items()))
+    clean = trials.clean(metric, first.defense)
     subject = f"{plan.model} on {plural(len(trials.clips), 'clip')}"
     words: list[str | Figure] = [subject]
     if clean is not None:
-        words = [f"{subject}: ", show(clean, "%"), " heard right before any attack"]
-    tiles = [Tile("heard right, clean", show(clean, "%"), "clean")] if clean else []
+        words = [f"{subject}: ", *_before(show(clean, "%"), reading), " before any attack"]
+    tiles = [Tile(title, show(clean, "%"), "clean")] if clean else []
     chosen = choose(first)
     if chosen is None:
         return Verdict([*words, "."], ["No attack of this run has a success rate."], tiles)
-    success, budget = show(chosen.estimates["success"], "%"), chosen.cell.budget_title
-    attack = attack_title(chosen.cell.attack)
+    attack, budget = attack_title(chosen.cell.attack), chosen.cell.budget_title
+    words += [f"; {attack} at {budget} ", *_deed(first, chosen, reading)]
     noise = first.noise(budget) if chosen.cell.attack.name != NOISE else None
-    words += [f"; {attack} at {budget} ", *_deed(chosen, success)]
-    at = budget.replace(" ", GAP)
-    tiles.append(Tile(f"{attack}, {at}", success, "attack"))
     if noise is not None:
-        shown = show(noise.estimates["success"], "%")
-        words += [", white noise at the same level ", shown]
-        tiles.append(Tile(f"white noise, {at}", shown, "noise"))
+        to = "to " if first.lead == "wer" else ""
+        words += [f", white noise at the same level {to}", show(noise.estimates[first.lead], "%")]
+    words += _changed(first, chosen)
+    details = [_rank(first, chosen), *_loudness(chosen), *_defended(panels, chosen)]
+    return Verdict([*words, "."], details, tiles + _tiles(first, chosen, noise))
+
+
+def _before(clean: Figure, reading: Reading) -> list[str | Figure]:
+    return ["WER ", clean] if reading is WORDS else [clean, " heard right"]
+
+
+def _tiles(panel: Panel, chosen: CellSummary, noise: CellSummary | None) -> list[Tile]:
+    at = chosen.cell.budget_title.replace(" ", GAP)
+    what = "WER, " if panel.lead == "wer" else ""
+    attack = attack_title(chosen.cell.attack)
+    tiles = [Tile(f"{what}{attack}, {at}", show(chosen.estimates[panel.lead], "%"), "attack")]
+    if noise is not None:
+        tiles.append(Tile(f"{what}white noise, {at}", show(noise.estimates[panel.lead], "%"), "noise"))
+    if panel.lead == "wer" and has_value(chosen, "success"):
+        changed = show(chosen.estimates["success"], "%")
+        tiles.append(Tile(f"of the transcripts changed by {attack}", changed, "attack"))
     if (below := chosen.estimates.get("below-32db")) is not None:
         tiles.append(Tile(f"of these files peak below −32{GAP}dB", show(below, "%"), "level"))
-    details = [_rank(chosen), *_loudness(chosen), *_defended(panels, chosen)]
-    return Verdict([*words, "."], details, tiles)
+    return tiles
 
 
 def choose(panel: Panel) -> CellSummary | None:
-    """The quietest budget at which some attack turns half of the decisions; else the strongest attack."""
+    """The quietest budget at which some attack turns half of the decisions, or makes half of the words
+    errors that were none; else the strongest attack."""
     best = [item for budget in panel.budgets if (item := panel.strongest(budget)) is not None]
-    best = best or [item for item in panel.cells if has_success(item)]
-    turning = [item for item in best if item.estimates["success"].value >= HALF]
+    best = best or [item for item in panel.cells if panel.led(item)]
+    turning = [item for item in best if panel.gain(item) >= HALF]
     if turning:
         return max(turning, key=_quietness)
-    return max(best, key=lambda item: (item.estimates["success"].value, snr_of(item)), default=None)
+    return max(best, key=lambda item: (item.estimates[panel.lead].value, snr_of(item)), default=None)
 
 
 def _quietness(item: CellSummary) -> float:
@@ -85,25 +102,37 @@ def _quietness(item: CellSummary) -> float:
     return float(budget.settings["db"]) if budget.name == "snr" else snr_of(item)
 
 
-def _deed(item: CellSummary, success: Figure) -> list[str | Figure]:
-    goal = item.cell.goal
+def _deed(panel: Panel, item: CellSummary, reading: Reading) -> list[str | Figure]:
+    goal, figure = item.cell.goal, show(item.estimates[panel.lead], "%")
+    if panel.lead == "wer":
+        return ["brings it to " if "clean-wer" in item.estimates else "brings the WER to ", figure]
+    words = reading is WORDS
     if goal.name == "evade":
-        return ["changes ", success, " of the decisions that were right"]
+        return ["changes ", figure, " of the transcripts" if words else " of the decisions that were right"]
+    clips = " of the clips" if words else " of the clips it heard right"
     if goal.name == "force":
-        return [
-            f"makes it hear “{goal.settings.get('text', '')}” in ",
-            success,
-            " of the clips it heard right",
-        ]
-    return [f"reaches its goal ({goal}) on ", success, " of the clips it heard right"]
+        verb = "transcribe" if words else "hear"
+        return [f"makes it {verb} “{goal.settings.get('text', '')}” in ", figure, clips]
+    return [f"reaches its goal ({goal}) on ", figure, clips]
 
 
-def _rank(chosen: CellSummary) -> str:
+def _changed(panel: Panel, item: CellSummary) -> list[str | Figure]:
+    """An error rate says how much changes, not in how many clips."""
+    if panel.lead != "wer" or not has_value(item, "success"):
+        return []
+    return ["; ", show(item.estimates["success"], "%"), " of the transcripts change under the attack"]
+
+
+def _rank(panel: Panel, chosen: CellSummary) -> str:
     if chosen.cell.attack.name == NOISE:
         return "Only white noise was tried: nothing is known of attacks."
-    if chosen.estimates["success"].value >= HALF:
-        return "This is the quietest budget tried at which an attack succeeds on at least half of the clips."
-    return "No attack tried succeeds on half of the clips at any budget; this is the strongest of them."
+    enough, some = {
+        "success": ("succeeds on at least half of the clips", "succeeds on half of the clips"),
+        "wer": ("adds at least 50 points to the WER", "adds 50 points to the WER"),
+    }[panel.lead]
+    if panel.gain(chosen) >= HALF:
+        return f"This is the quietest budget tried at which an attack {enough}."
+    return f"No attack tried {some} at any budget; this is the strongest of them."
 
 
 def _loudness(chosen: CellSummary) -> list[str]:
@@ -120,8 +149,8 @@ def _defended(panels: list[Panel], chosen: CellSummary) -> list[str]:
     for panel in panels[1:]:
         for item in panel.at(cell.budget_title):
             same = item.cell.attack == cell.attack and item.cell.goal == cell.goal
-            if same and has_success(item) and panel.defense != NO_DEFENSE:
-                found.append(f"Behind {panel.defense} it is {show(item.estimates['success'], '%')}.")
+            if same and panel.led(item) and panel.defense != NO_DEFENSE:
+                found.append(f"Behind {panel.defense} it is {show(item.estimates[panel.lead], '%')}.")
     return found
 
 
@@ -190,17 +219,22 @@ def _rounding(plan: Plan, summary: Summary) -> Check | None:
 
 def _noise(panels: list[Panel]) -> Check | None:
     pairs = [
-        (item, noise)
+        (item, panel.lead, noise)
         for panel in panels
         for item in panel.cells
-        if item.cell.attack.name != NOISE and has_success(item)
+        if item.cell.attack.name != NOISE and panel.led(item)
         if (noise := panel.noise(item.cell.budget_title)) is not None
     ]
     attacked = any(item.cell.attack.name != NOISE for panel in panels for item in panel.cells)
     if not pairs:
         text = "Add noise to the attacks: without it an attack cannot be told from any noise of its level."
         return Check("No white noise to compare with", False, text, []) if attacked else None
-    close = [(item, noise) for item, noise in pairs if _overlap(_success(item), _success(noise))]
+    close = [
+        f"{cell_title(item.cell)}: {'WER ' if lead == 'wer' else ''}{show(item.estimates[lead], '%')}, "
+        f"noise {show(noise.estimates[lead], '%')}"
+        for item, lead, noise in pairs
+        if _overlap(item.estimates[lead], noise.estimates[lead])
+    ]
     if not close:
         text = (
             f"In all {plural(len(pairs), 'comparison')} the attack's interval lies above that of the noise."
@@ -210,10 +244,7 @@ def _noise(panels: list[Panel]) -> Check | None:
         f"Not told apart from white noise in {len(close)} of {plural(len(pairs), 'comparison')}",
         False,
         "There the intervals overlap: on these clips the attack may do little more than noise of its level.",
-        [
-            f"{cell_title(item.cell)}: {show(_success(item), '%')}, noise {show(_success(noise), '%')}"
-            for item, noise in close
-        ],
+        close,
     )
 
 
@@ -225,22 +256,17 @@ def _sizes(summary: Summary) -> Check | None:
     return Check("Few clips", False, text, [])
 
 
-def _success(item: CellSummary) -> Estimate:
-    return item.estimates["success"]
-
-
 def _overlap(attack: Estimate, noise: Estimate) -> bool:
-    return attack.low <= noise.high
+    """Also where one of them has no interval."""
+    return not attack.low > noise.high
 
 
-def claims(plan: Plan) -> tuple[list[str], list[str]]:
+def claims(plan: Plan, reading: Reading) -> tuple[list[str], list[str]]:
     """What the report claims, and what it does not."""
     saved = f"the saved {plan.bits}-bit files" if plan.bits else "the float waveforms, not rounded to files"
     return (
         [
-            f"The decisions are those of this model on {saved}.",
-            "Success counts the clips that the model heard right before; each rate has a 95 % interval "
-            "over clips.",
+            *_counted(saved, reading),
             "SNR and dB compare what was added with the clip, sample by sample.",
         ],
         [
@@ -251,3 +277,18 @@ def claims(plan: Plan) -> tuple[list[str], list[str]]:
             "Nothing was played through a loudspeaker and a microphone.",
         ],
     )
+
+
+def _counted(saved: str, reading: Reading) -> list[str]:
+    if reading is WORDS:
+        return [
+            f"The transcripts are those of this model on {saved}.",
+            "WER is all errors over all words of the references, in texts without case, punctuation and "
+            "variants of spelling (Whisper's normaliser); each rate has a 95 % interval.",
+            "Success counts all clips, whether or not the model transcribed them right before.",
+        ]
+    return [
+        f"The decisions are those of this model on {saved}.",
+        "Success counts the clips that the model heard right before; each rate has a 95 % interval "
+        "over clips.",
+    ]

@@ -23,7 +23,7 @@ class Figure:
     interval: str
     note: str
     share: float | None = None
-    """The value of a rate, for bars and shades."""
+    """The value of a rate, at most 1, for bars and shades."""
 
     def __str__(self) -> str:
         return f"{self.value} {self.interval}".strip()
@@ -35,7 +35,7 @@ def show(estimate: Estimate | None, unit: str) -> Figure:
     if not math.isfinite(estimate.value):
         return Figure(DASH, "", "no value: no clip of this row has one")
     value, low, high = (number(each, unit) for each in (estimate.value, estimate.low, estimate.high))
-    share = estimate.value if unit == "%" else None
+    share = min(estimate.value, 1.0) if unit == "%" else None
     shown = f"{value.removesuffix('.0') if unit == '%' else value}{GAP}{unit}".strip()
     if not math.isfinite(estimate.low):
         return Figure(shown, "", f"n = {estimate.n}: too few for an interval", share)
@@ -88,7 +88,7 @@ def describe_part(part: Part, kind: str, title: str) -> Described:
     built = part.build(attack_kind(part.name) if kind == "attack" else kind)
     settings = ""
     if is_dataclass(built):
-        shown = [item for item in fields(built) if item.init and item.name != "references"]
+        shown = [item for item in fields(built) if item.init and item.repr and item.name != "references"]
         settings = ", ".join(f"{item.name}={getattr(built, item.name)!r}" for item in shown)
     doc = inspect.cleandoc(type(built).__doc__ or "").partition("\n\n")[0].replace("\n", " ")
     return Described(title, settings, doc)
