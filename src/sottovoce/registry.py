@@ -176,21 +176,34 @@ def _kind(kind: str) -> dict[str, str]:
     return _PARTS[kind]
 
 
+def defaults(kind: str, name: str) -> dict[str, Any]:
+    """The settings of a part in order, each with its default, or `dataclasses.MISSING` where it has none."""
+    return _defaults_of(find(kind, name))
+
+
 def _settings_of(maker: Any) -> tuple[dict[str, Any], set[str]]:
     """Names and types of what a maker takes, and which of them it must be given."""
+    known = _defaults_of(maker)
+    function = maker.__init__ if inspect.isclass(maker) and not is_dataclass(maker) else maker
+    hints = get_type_hints(function)
+    return {key: hints.get(key, Any) for key in known}, {key for key in known if known[key] is MISSING}
+
+
+def _defaults_of(maker: Any) -> dict[str, Any]:
     if is_dataclass(maker):
-        hints = get_type_hints(maker)
         # These belong to a goal's life with a batch and a target, not to its settings.
         taken = [item for item in fields(maker) if item.init and item.name not in ("references", "canonical")]
-        required = {
-            item.name for item in taken if item.default is MISSING and item.default_factory is MISSING
+        return {
+            item.name: item.default if item.default_factory is MISSING else item.default_factory()
+            for item in taken
         }
-        return {item.name: hints[item.name] for item in taken}, required
-    function = maker.__init__ if inspect.isclass(maker) else maker
-    hints = get_type_hints(function)
-    taken_by = {key: value for key, value in inspect.signature(maker).parameters.items() if key != "self"}
-    needed = {key for key, value in taken_by.items() if value.default is inspect.Parameter.empty}
-    return {key: hints.get(key, Any) for key in taken_by}, needed
+    parameters = inspect.signature(maker).parameters
+    empty = inspect.Parameter.empty
+    return {
+        key: MISSING if value.default is empty else value.default
+        for key, value in parameters.items()
+        if key != "self"
+    }
 
 
 def _checked(what: str, hint: Any, value: Any) -> Any:

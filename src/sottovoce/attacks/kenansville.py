@@ -19,7 +19,7 @@ from torch import Tensor
 
 from sottovoce.core.attack import Attack, decode, within
 from sottovoce.core.batch import AudioBatch
-from sottovoce.core.budget import L2, Ball, Budget, Snr
+from sottovoce.core.budget import Ball, Budget, NormName
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Goal
 from sottovoce.core.grid import nearest_step
@@ -46,7 +46,8 @@ class Removal(Attack):
     depth_db: float = 40.0
     bits: int | None = 16
 
-    budgets: ClassVar[tuple[type[Budget], ...]] = (L2, Snr)
+    budgets: ClassVar[tuple[type[Budget], ...]] = (Ball,)
+    norms: ClassVar[tuple[NormName, ...]] = ("l2",)
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.depth_db <= 0:
@@ -66,11 +67,7 @@ class Removal(Attack):
 
     @final
     def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
-        if not isinstance(budget, Ball) or budget.norm != "l2":
-            raise InputError(
-                f"{type(self).__name__} expected a budget in the L2 norm, got {budget}; energy is what it "
-                "takes away: choose snr or l2."
-            )
+        assert isinstance(budget, Ball)
         reducers = [self.reducer(clean.clip(row).double()) for row in range(len(clean))]
         radius = budget.radius(clean).double()
         full = _reduced(reducers, radius, clean)

@@ -14,6 +14,7 @@ from sottovoce.data.load import Clip, Corpus, Failure, collate
 from sottovoce.errors import SottovoceError
 
 MOST_CLIPS = 240
+OWN = "embedded"
 
 
 @dataclass(frozen=True)
@@ -32,14 +33,19 @@ class Batches:
                 yield collate(heard).to(self.device)
 
 
-def fitting_set(plan: Plan, corpus: Corpus) -> tuple[Corpus, frozenset[str]]:
+def open_clips(data: str, target: Target) -> Corpus:
+    """A corpus by name; `OWN` are the clips that come with sottovoce for the kind of model under audit."""
+    return open_corpus(target.clips if data == OWN else data)
+
+
+def fitting_set(plan: Plan, corpus: Corpus, target: Target) -> tuple[Corpus, frozenset[str]]:
     """The clips to fit on, and which ids of the audited corpus are among them.
 
     Without clips of their own, universal attacks take every other clip of each class. They keep their clips
     in memory and go through them many times, so they get `MOST_CLIPS` at the most.
     """
     if plan.fit is not None:
-        return open_corpus(plan.fit).limit(MOST_CLIPS, plan.seed), frozenset()
+        return open_clips(plan.fit, target).limit(MOST_CLIPS, plan.seed), frozenset()
     seen: defaultdict[str, int] = defaultdict(int)
     taken = []
     shared = Counter(entry.label for entry in corpus.entries)

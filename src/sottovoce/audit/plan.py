@@ -57,12 +57,16 @@ class Plan(BaseModel):
 
     model: str = Field("keyword", description="what to attack: name or name:argument")
     data: str = Field(
-        "embedded", description="clips: embedded, speechcommands:DIR, folder:DIR, csv:FILE or a path"
+        "embedded",
+        description="clips: embedded (those shipped for the kind of model), strings, prompts, "
+        "librispeech:DIR, speechcommands:DIR, folder:DIR, csv:FILE or a path",
     )
     fit: str | None = Field(
         None, description="clips to fit universal attacks on; default: every other clip of data"
     )
-    limit: int | None = Field(None, ge=1, description="at most so many clips, evenly over the classes")
+    limit: int | None = Field(
+        None, ge=1, description="at most so many clips, evenly over classes or speakers"
+    )
     defenses: tuple[str, ...] = Field((NO_DEFENSE,), description="transforms before the model, joined by +")
     average: int = Field(1, ge=1, description="passes a gradient is averaged over when the target is random")
     attacks: tuple[Part, ...] = _parts("noise", "fgsm", "pgd", "deepfool")

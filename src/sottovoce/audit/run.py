@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from sottovoce import registry
-from sottovoce.audit.fit import Batches, fitting_set, usable
+from sottovoce.audit.fit import Batches, fitting_set, open_clips, usable
 from sottovoce.audit.parts import Part
 from sottovoce.audit.plan import Cell, Plan, attack_kind, build_transforms
 from sottovoce.audit.store import RunFolder, describe
@@ -23,15 +23,12 @@ from sottovoce.core.record import Record
 from sottovoce.core.target import Target
 from sottovoce.core.transform import Averaged, Defended
 from sottovoce.core.universal import Perturbation, UniversalAttack
-from sottovoce.data.corpora import open_corpus
 from sottovoce.data.load import Clip, Corpus, collate
 from sottovoce.errors import InputError, SottovoceError, StoreError
 from sottovoce.metrics.parts import intensity_level
 
 Advance = Callable[[int, str], None]
 """Told how many trials were finished, and what is under way."""
-OWN = "embedded"
-"""Data of this name are the clips that come with sottovoce for the kind of model under audit."""
 LOADING = "load"
 """The cell of a clip that could not be used in any."""
 
@@ -63,7 +60,7 @@ def run_audit(
     """
     device = find_device(device)
     target = open_target(plan.model, device) if target is None else target
-    corpus = open_corpus(target.clips if plan.data == OWN else plan.data)
+    corpus = open_clips(plan.data, target)
     corpus = corpus.limit(plan.limit, plan.seed) if plan.limit else corpus
     begin(len(corpus) * len(plan.cells()))
     metrics = [metric for metric in _metrics(plan) if metric.says in (None, target.says)]
@@ -158,7 +155,7 @@ class Runner:
                 seconds=len(clip.waveform) / clip.sample_rate,
                 sample_rate=clip.sample_rate,
                 loaded=clip.loaded,
-                facts={"intensity": levels[row], **clip.facts},
+                facts={"intensity": levels[row], **clip.facts, **_heard(trial, row)},
                 parts={name: rows[row] for name, rows in parts.items()},
                 audio=self._save(trial, row, clip.id),
             )
@@ -177,6 +174,14 @@ class Runner:
         }
 
 
+def _heard(trial: Trial, row: int) -> dict[str, str]:
+    """The languages that were detected in a clip before and after, where the target tells them."""
+    if trial.languages is None:
+        return {}
+    before, after = trial.languages
+    return {"heard_before": before[row], "heard_after": after[row]}
+
+
 def open_target(spec: str, device: str) -> Target:
     """A target from `name`, `name:argument` such as `huggingface:FOLDER`, or `name(setting=value, ...)`."""
     if spec.endswith(")"):
@@ -190,7 +195,7 @@ def open_target(spec: str, device: str) -> Target:
         signature(maker).bind(*words, device=device)
     except TypeError:
         wanted = [word for word in signature(maker).parameters if word != "device"]
-        usage = ":".join([name, *(word.upper() for word in wanted)])
+        usage = ":".join([name, *(word.upper() for word in wanted[:1])])
         raise InputError(f"expected a model like {usage}, got {spec!r}; write it that way.") from None
     target: Target = maker(*words, device=device)
     return target
@@ -218,6 +223,8 @@ def _assemble(plan: Plan, cell: Cell, target: Target) -> Work:
     work = Work(cell, heard, attack, goal, cell.budget.build("budget"))
     if isinstance(attack, Attack):
         attack.check(heard, goal, work.budget)
+    for kind in (*attack.needs, *goal.needs):
+        heard.power(kind)
     goal.check(target)
     return work
 
@@ -228,7 +235,7 @@ def _ready(
     """The attack of a cell, and which clips it may be judged on: those it was not fitted on."""
     if isinstance(work.attack, Attack):
         return work.attack, lambda clip: True
-    fit_corpus, fit_ids = fitting_set(plan, corpus)
+    fit_corpus, fit_ids = fitting_set(plan, corpus, work.target)
     path = folder.perturbation_path(work.cell.id)
     if not path.exists():
         advance(0, f"fitting {work.cell.id}")

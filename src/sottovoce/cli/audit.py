@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,16 +24,17 @@ def audit(
     model: Annotated[
         str | None,
         typer.Option(
-            help="keyword, recogniser, whisper:FILE_OR_ID, huggingface:FOLDER_OR_ID, speechbrain:SOURCE, "
-            "python:MODULE:FUNCTION; settings as in 'whisper(model=tiny.pt, beams=5)'.",
+            help="keyword, recogniser, deepspeech2:FILE, whisper:FILE_OR_ID, huggingface:FOLDER_OR_ID, "
+            "speechbrain:SOURCE, python:MODULE:FUNCTION; settings as in 'whisper(model=tiny.pt, beams=5)'.",
             show_default="keyword",
         ),
     ] = None,
     data: Annotated[
         str | None,
         typer.Option(
-            help="embedded, prompts, librispeech:DIR, speechcommands:DIR, a folder of classes, or a CSV.",
-            show_default="embedded",
+            help="embedded, strings, prompts, prompts:LANG, librispeech:DIR, speechcommands:DIR, a folder of "
+            "classes, or a CSV.",
+            show_default="those shipped for the kind of model",
         ),
     ] = None,
     attacks: Annotated[
@@ -54,7 +56,9 @@ def audit(
     goals: Annotated[
         str | None,
         typer.Option(
-            help="evade, 'force(text=stop)', 'prefix(word=But)' or 'language(code=sr)'.", show_default="evade"
+            help="evade, 'force(text=stop)', 'force-nearest(choices=[yes, no])', 'prefix(word=But)', "
+            "'language(code=sr)'.",
+            show_default="evade",
         ),
     ] = None,
     defenses: Annotated[
@@ -67,7 +71,9 @@ def audit(
     fit: Annotated[
         str | None, typer.Option(help="Clips to fit universal attacks on.", show_default="every other clip")
     ] = None,
-    limit: Annotated[int | None, typer.Option(help="At most so many clips, evenly over the classes.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="At most so many clips, evenly over classes or speakers.")
+    ] = None,
     metrics: Annotated[str | None, typer.Option(help="Names of metrics.", show_default="all")] = None,
     seed: Annotated[
         int | None, typer.Option(help="Every random number hangs on it.", show_default="0")
@@ -145,7 +151,7 @@ def run(plan: Plan, out: Path, device: str, target: Target, as_json: bool) -> No
 
 
 def default_folder(plan: Plan) -> Path:
-    return Path("runs") / f"{plan.model.partition(':')[0]}-{plan.run_id}"
+    return Path("runs") / f"{re.split('[:(]', plan.model)[0]}-{plan.run_id}"
 
 
 def parse_snr(text: str) -> list[str]:

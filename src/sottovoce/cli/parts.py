@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from sottovoce.errors import MissingExtra
@@ -17,7 +18,8 @@ def parts(
         str | None, typer.Argument(help="One kind only: attack, universal, budget, metric ...")
     ] = None,
 ) -> None:
-    """List every attack, budget, goal, metric, transform, target and corpus, with settings and defaults."""
+    """List every attack, universal attack, budget, goal, metric, transform, target, corpus and study, with
+    settings and defaults."""
     from sottovoce import registry
 
     kinds = [kind] if kind else registry.kinds()
@@ -39,14 +41,11 @@ def _describe(kind: str, name: str) -> str:
         return str(error)
     if kind == "study":
         return f"{part.title} [dim]{part.reports}[/dim]"
-    first = (part.__doc__ or "").strip().partition("\n")[0]
-    return f"{first} [dim]{_settings(part)}[/dim]".strip()
+    about = " ".join((part.__doc__ or "").strip().partition("\n\n")[0].split())
+    return f"{escape(about)} [dim]{escape(_settings(registry.defaults(kind, name)))}[/dim]".strip()
 
 
-def _settings(part: Any) -> str:
-    if not is_dataclass(part):
-        return ""
-    shown = [item for item in fields(part) if item.name != "references"]
-    return ", ".join(
-        item.name if item.default is MISSING else f"{item.name}={item.default}" for item in shown
-    )
+def _settings(defaults: dict[str, Any]) -> str:
+    needed = [key for key, value in defaults.items() if value is MISSING]
+    given = [f"{key}={value}" for key, value in defaults.items() if value is not MISSING and key != "device"]
+    return ", ".join([*needed, *given])

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
-from sottovoce.core.budget import Budget
+from sottovoce.core.budget import Ball, Budget, NormName
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Become, Goal, detect_languages
 from sottovoce.core.grid import on_grid, round_clean
@@ -59,6 +59,8 @@ class Attack(ABC):
     """Powers that the target must have, such as `Scores`."""
     budgets: ClassVar[tuple[type[Budget], ...]] = (Budget,)
     """Kinds of budget that the attack can search."""
+    norms: ClassVar[tuple[NormName, ...]] = ("l2", "linf")
+    """Norms that such a budget may have."""
     goals: ClassVar[tuple[type[Goal], ...]] = (Goal,)
     """Kinds of goal that it can reach for."""
 
@@ -133,6 +135,11 @@ class Attack(ABC):
             names = ", ".join(kind.__name__ for kind in self.budgets)
             raise InputError(
                 f"{type(self).__name__} expected a budget of kind {names}, got {budget}; choose one of them."
+            )
+        if isinstance(budget, Ball) and budget.norm not in self.norms:
+            raise InputError(
+                f"{type(self).__name__} expected a budget in the norm {' or '.join(self.norms)}, got "
+                f"{budget}; choose another."
             )
 
 

@@ -102,11 +102,15 @@ class DbMax(PartDb):
 
 @final
 class DbMaxVocal(PartDb):
+    """As db-max, over the vocal part of each clip."""
+
     name, title, part = "db-max-vocal", "dB max, vocal part", "vocal"
 
 
 @final
 class DbMaxBackground(PartDb):
+    """As db-max, over what lies outside the vocal part."""
+
     name, title, part = "db-max-background", "dB max, background", "background"
 
 
@@ -119,11 +123,15 @@ class DbMean(PartDb):
 
 @final
 class DbMeanVocal(PartDb):
+    """As db-mean, over the vocal part of each clip."""
+
     name, title, part, level = "db-mean-vocal", "dB mean, vocal part", "vocal", "mean"
 
 
 @final
 class DbMeanBackground(PartDb):
+    """As db-mean, over what lies outside the vocal part."""
+
     name, title, part, level = "db-mean-background", "dB mean, background", "background", "mean"
 
 

@@ -143,6 +143,8 @@ class WerClips(TextMetric):
 
 @final
 class Substitutions(TextMetric):
+    """Words that became others, as a share of the words of the reference."""
+
     name, title = "substitutions", "words substituted"
 
     def parts(self, edits: Edits) -> tuple[float, float]:
@@ -151,6 +153,8 @@ class Substitutions(TextMetric):
 
 @final
 class Deletions(TextMetric):
+    """Words that were lost, as a share of the words of the reference."""
+
     name, title = "deletions", "words deleted"
 
     def parts(self, edits: Edits) -> tuple[float, float]:
@@ -159,6 +163,8 @@ class Deletions(TextMetric):
 
 @final
 class Insertions(TextMetric):
+    """Words that were added, as a share of the words of the reference."""
+
     name, title = "insertions", "words inserted"
 
     def parts(self, edits: Edits) -> tuple[float, float]:
@@ -186,11 +192,15 @@ class Untargeted(TextMetric):
 
 @final
 class UasrWord(Untargeted):
+    """min(WER, 1) of each clip against the truth, averaged: how much of the transcript is lost (eq. 6.2)."""
+
     name, title = "uasr-word", "untargeted success, words"
 
 
 @final
 class UasrChar(Untargeted):
+    """As uasr-word, by characters."""
+
     name, title = "uasr-char", "untargeted success, characters"
     edits: ClassVar[Callable[[str, str, str], Edits]] = staticmethod(character_edits)
 
@@ -207,11 +217,15 @@ class Targeted(TextMetric):
 
 @final
 class TasrWord(Targeted):
+    """max(1 - WER, 0) of each clip against the wanted text, averaged: how much of it is said (eq. 6.1)."""
+
     name, title = "tasr-word", "targeted success, words"
 
 
 @final
 class TasrChar(Targeted):
+    """As tasr-word, by characters."""
+
     name, title = "tasr-char", "targeted success, characters"
     edits: ClassVar[Callable[[str, str, str], Edits]] = staticmethod(character_edits)
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import jiwer
 
 from sottovoce.core.words import SPACELESS, normalise, split_words
 
-Kind = Literal["equal", "substitute", "insert", "delete"]
-
 
 @dataclass(frozen=True)
 class Piece:
-    """Neighbouring words with one fate; `instead_of` is what substituted ones stand for."""
+    """Neighbouring words with one fate.
 
-    kind: Kind
+    kind: "equal", "substitute", "insert" or "delete".
+    instead_of: what substituted words stand for.
+    """
+
+    kind: str
     text: str
     instead_of: str = ""
 

@@ -27,6 +27,8 @@ class Attention(Recogniser, Matches):
     """Everything with weights; it runs in evaluation mode whatever its own."""
     longest_text: int
     """The most tokens a label may have, its end included."""
+    longest_said: int | None = None
+    """The most tokens that decoding writes, its end not counted; None: as many as a label may have."""
     barred: tuple[int, ...] = ()
     """Tokens that decoding never writes, and so neither can a label that is to be said."""
     barred_first: tuple[int, ...] = ()
@@ -85,7 +87,13 @@ class Attention(Recogniser, Matches):
     @final
     def check_labels(self, labels: Sequence[str]) -> None:
         for label in labels:
-            if not set(self.barred).isdisjoint(self._checked(label)):
+            tokens = self._checked(label)
+            if self.longest_said is not None and len(tokens) > self.longest_said + 1:
+                raise InputError(
+                    f"expected a label of at most {self.longest_said} tokens, which is all that decoding "
+                    f"writes, got {len(tokens) - 1} in {label[:40]!r}...; shorten it."
+                )
+            if not set(self.barred).isdisjoint(tokens):
                 raise InputError(
                     f"expected a label of tokens that the model writes, got {label!r}, of which it leaves "
                     "some out when it decodes; drop brackets, quotes and other marks that are not speech."

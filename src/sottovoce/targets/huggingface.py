@@ -29,7 +29,7 @@ from sottovoce.targets.hub import (
 from sottovoce.targets.huggingface_attention import ATTENTION, load_attention
 from sottovoce.targets.huggingface_ctc import load_ctc
 from sottovoce.targets.padding import receptive_field
-from sottovoce.targets.recogniser import Recogniser
+from sottovoce.targets.recogniser import Recogniser, check_beams
 
 WHISPER = "WhisperForConditionalGeneration"
 
@@ -88,8 +88,7 @@ def load_huggingface(
     library = import_transformers()
     config = fetch(model, "configuration", library.AutoConfig, source_of(model))
     kind = (config.architectures or ["no architecture"])[0]
-    if beams < 1:
-        raise InputError(f"expected at least 1 beam, got {beams}; give 1 to search no further.")
+    check_beams(beams)
     if language is not None and kind != WHISPER:
         raise InputError(f"expected a language for {WHISPER} alone, got one for {kind}; leave it out.")
     if kind == WHISPER:

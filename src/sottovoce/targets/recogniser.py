@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sottovoce.core.target import Says, Target
 from sottovoce.core.words import normalise
+from sottovoce.errors import InputError
 
 
 class Recogniser(Target):
@@ -18,3 +19,8 @@ class Recogniser(Target):
 
     def canonical(self, text: str) -> str:
         return normalise(text)
+
+
+def check_beams(beams: int) -> None:
+    if beams < 1:
+        raise InputError(f"expected at least 1 beam, got {beams}; 1 is greedy decoding, 5 is usual.")

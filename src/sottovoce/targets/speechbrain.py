@@ -26,6 +26,7 @@ from sottovoce.targets.attention import Attention
 from sottovoce.targets.ctc import Ctc, Vocabulary
 from sottovoce.targets.hub import running
 from sottovoce.targets.padding import lengths_apart
+from sottovoce.targets.recogniser import check_beams
 from sottovoce.targets.spelling import case_of, spell
 
 HYPERPARAMETERS = "hyperparams.yaml"
@@ -47,6 +48,7 @@ class SpeechBrainCtc(Ctc):
         self.module = module
         self.vocabulary = vocabulary
         self.sample_rate = int(module.audio_normalizer.sample_rate)
+        check_beams(beams)
         self.beams = beams
         self._frame_seconds = frame_seconds
 

@@ -20,6 +20,7 @@ from sottovoce.targets.beam import CachedWriter, search
 from sottovoce.targets.features import WhisperLogMel
 from sottovoce.targets.hub import check_weights, fetch, import_transformers, source_of
 from sottovoce.targets.huggingface import whisper_front
+from sottovoce.targets.recogniser import check_beams
 from sottovoce.targets.whisper_checkpoint import FIRST_MULTILINGUAL, load_checkpoint
 
 HUB_IDS = {
@@ -111,21 +112,27 @@ class Whisper(Attention, Languages):
         beams: int = 1,
         autocast: bool = False,
     ) -> None:
-        if beams < 1:
-            raise InputError(f"expected at least 1 beam, got {beams}; 1 is greedy decoding, 5 is usual.")
+        check_beams(beams)
         self.module = module
         self.front = front
         self.spelling = spelling
         self.languages = tuple(spelling.languages)
         self.language = _checked_language(language, self.languages)
-        self.clips = "prompts" if self.languages and self.language is None else "prompts:en"
+        self.clips = self._own_clips()
         self.beams = beams
         self.autocast = autocast
         self.barred = tuple(module.generation_config.suppress_tokens or ())
         self.barred_first = tuple(module.generation_config.begin_suppress_tokens or ())
         self.context = int(module.config.max_target_positions)
+        self.longest_said = self.context // 2
         # The last token is only ever predicted, so it takes no place in the context.
         self.longest_text = self.context - (4 if self.languages else 2) + 1
+
+    def _own_clips(self) -> str:
+        """The prompts in the language that is written; all of them where it is detected."""
+        if self.languages and self.language is None:
+            return "prompts"
+        return f"prompts:{self.language}" if self.language in ("es", "fr", "it", "ru") else "prompts:en"
 
     @property
     def longest(self) -> int | None:
@@ -157,7 +164,7 @@ class Whisper(Attention, Languages):
             self._start(encoded),
             self.spelling.end,
             beams=self.beams,
-            longest=self.context // 2,
+            longest=self.longest_said,
             permit=lambda scores, first: self.permitted(scores[:, None], first=first)[:, 0],
         )
         return [self.spelling.read(row) for row in rows]

@@ -15,6 +15,7 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.target import evaluating
 from sottovoce.errors import InputError
 from sottovoce.targets.ctc import Ctc, Vocabulary
+from sottovoce.targets.recogniser import check_beams
 from sottovoce.targets.zoo import conformer
 from sottovoce.targets.zoo.deepspeech2 import DeepSpeech2, Size
 from sottovoce.targets.zoo.log_mel import WINDOW
@@ -33,6 +34,7 @@ class Speller(Ctc):
     def __init__(
         self, module: torch.nn.Module, *, frame_seconds: float, shortest: int, beams: int = 1
     ) -> None:
+        check_beams(beams)
         self.module = module
         self.beams = beams
         self._frame_seconds = frame_seconds
@@ -74,8 +76,8 @@ def deepspeech2(
         module.load_state_dict(safetensors.torch.load_file(weights))
     except (OSError, RuntimeError, safetensors.SafetensorError) as problem:
         raise InputError(
-            f"{weights} holds no Deep Speech 2 with {maps} maps and {layers} layers of width {width} "
-            f"({str(problem).splitlines()[0]}); give the file's own maps, layers and width."
+            f"expected the weights of a Deep Speech 2 with {maps} maps and {layers} layers of width {width}, "
+            f"got {weights!r} ({str(problem).splitlines()[0]}); check the path, and give the file's own size."
         ) from problem
     module = module.requires_grad_(False).to(device).eval()
     return Speller(module, frame_seconds=0.02, shortest=WINDOW, beams=beams)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sottovoce.core.attack import Attack, Trial, decode
 from sottovoce.core.batch import AudioBatch
-from sottovoce.core.budget import L2, Budget, DbMax, LInf, Snr
+from sottovoce.core.budget import L2, Ball, Budget, DbMax, LInf, Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade, Force, Goal
 from sottovoce.core.target import Target
@@ -24,7 +24,7 @@ from sottovoce.testing.laws import ContractError, Law, gap, require
 from sottovoce.testing.toys import ToyClassifier
 
 DRAWS = Draws(7, ("contract",))
-BUDGETS: tuple[Budget, ...] = (Snr(20.0), LInf(0.01), L2(0.3), DbMax(-20.0))
+BUDGETS: tuple[Ball, ...] = (Snr(20.0), LInf(0.01), L2(0.3), DbMax(-20.0))
 STEP = 1.0 / 32768
 
 
@@ -76,7 +76,9 @@ def check_attack(
     """
     target = ToyClassifier() if target is None else target
     clean = clips_for(target) if clips is None else clips
-    allowed = [budget for budget in BUDGETS if isinstance(budget, attack.budgets)]
+    allowed = [
+        budget for budget in BUDGETS if isinstance(budget, attack.budgets) and budget.norm in attack.norms
+    ]
     allowed = allowed if budgets is None else list(budgets)
     if not allowed:
         raise InputError(f"expected budgets for {attack}, got none that it can search; give some.")
