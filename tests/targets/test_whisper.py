@@ -393,9 +393,12 @@ def test_clips_and_labels_have_limits(made: Made) -> None:
     with pytest.raises(InputError, match="at most 16000 samples"):
         check_clips(target, AudioBatch.of([np.zeros(16_001)], 16_000))
     # Sixteen places: two control tokens, fourteen letters, and the end, which takes no place. A space counts.
-    target.check_labels(["", "x" * 13])
     with pytest.raises(InputError, match="at most 15 tokens"):
         target.check_labels(["x" * 14])
+    # Decoding writes half of the places: eight letters, the space among them.
+    target.check_labels(["", "x" * 7])
+    with pytest.raises(InputError, match="at most 8 tokens, which is all that decoding writes, got 9"):
+        target.check_labels(["x" * 8])
     with pytest.raises(InputError, match="control tokens"):
         target.check_labels(["then <|endoftext|>"])
     with pytest.raises(InputError, match="not speech"):
@@ -426,7 +429,7 @@ def test_vocabulary_can_be_named(made: Made, tmp_path: Path, monkeypatch: pytest
     alone = tmp_path / "model.pt"
     alone.write_bytes(checkpoint.read_bytes())
     monkeypatch.setattr(whisper_checkpoint, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"sottovoce\[whisper\]"):
+    with pytest.raises(MissingExtra, match=r"pip install --no-deps openai-whisper"):
         load_whisper(str(alone))
     given = str(checkpoint.parent / "gpt2.tiktoken")
     assert load_whisper(str(alone), vocabulary=given).tokens_of("the")[:2] == [32, 256]

@@ -80,11 +80,15 @@ class Plan(BaseModel):
 
     @staticmethod
     def usual(says: Says) -> dict[str, Any]:
-        """Entries that suit a kind of model better than the defaults: recognisers have no class scores, and
-        a step on sentences costs a hundred times as much as one on words."""
+        """Entries that suit a kind of model better than the defaults: recognisers have no class scores, a step
+        on sentences costs a hundred times as much as one on words, and few steps must be longer ones."""
         if says == "class":
             return {}
-        return {"attacks": ["noise", "fgsm", "pgd"], "budgets": ["snr(db=30)", "snr(db=40)"], "batch": 8}
+        return {
+            "attacks": ["noise", "fgsm", "pgd(step=0.25)"],
+            "budgets": ["snr(db=30)", "snr(db=40)"],
+            "batch": 8,
+        }
 
     def cells(self) -> list[Cell]:
         cells = [Cell(*parts) for parts in product(self.defenses, self.attacks, self.goals, self.budgets)]

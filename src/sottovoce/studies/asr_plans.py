@@ -98,12 +98,13 @@ def o5(ask: Ask) -> Plans:
 
     The thesis shows its sizes in a figure alone, without numbers in the text: these cover its range.
     """
-    steps = ask.take(20, 100)
+    # A few steps must be longer to reach the edge of the budget.
+    steps, step = ask.take((20, 0.25), (100, 0.1))
     levels = ask.take((20, 30, 40), (10, 20, 30, 40, 50))
     radii = ask.take((0.005, 0.0015), (0.015, 0.005, 0.0015, 0.0005, 0.00015))
     return {
         "untargeted": ask.plan(
-            attacks=["noise", "fgsm", f"pgd(steps={steps}, step=0.1)", f"apgd(steps={steps})"],
+            attacks=["noise", "fgsm", f"pgd(steps={steps}, step={step})", f"apgd(steps={steps})"],
             budgets=[*_snr(levels), *_linf(radii)],
             clips=ask.take(10, None),
         ),

@@ -51,7 +51,9 @@ def test_parameters_by_hand() -> None:
 
 
 def test_a_file_of_another_size_is_refused(weights: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no Deep Speech 2 with 2 maps and 5 layers of width 16 .*own maps"):
+    with pytest.raises(
+        InputError, match=r"Deep Speech 2 with 2 maps and 5 layers of width 16, got .*own size"
+    ):
         deepspeech2(weights, maps=2, width=16)
     with pytest.raises(InputError, match="holds no Deep Speech 2"):
         deepspeech2(str(tmp_path / "absent"))
