@@ -133,7 +133,7 @@ def test_scope_of_a_short_run(tmp_path: Path) -> None:
     write(tmp_path / "plans" / "untargeted", plans["untargeted"], [record(one, 1, wer=(1, 2))])
     lines = " ".join(scope_of(o5.STUDY, read_runs("O5", tmp_path)))
     assert "NOT the paper's model and data" in lines and "NOT the paper's scale" in lines
-    assert "pgd(steps=20, step=0.1)" in lines and "pgd(steps=100, step=0.1)" in lines
+    assert "pgd(steps=20, step=0.25)" in lines and "pgd(steps=100, step=0.1)" in lines
     assert "Not run yet: targeted." in lines
 
 

@@ -20,7 +20,7 @@ from sottovoce.core.attack import Attack, Best, decode, within
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget
 from sottovoce.core.draws import Draws
-from sottovoce.core.goal import Goal
+from sottovoce.core.goal import Evade, Goal
 from sottovoce.core.target import Scores, Target
 from sottovoce.errors import InputError
 
@@ -31,7 +31,8 @@ class Contest:
 
     A classifier is judged by its class scores: a clip is done when its margin is above zero. Any other
     target, and any goal about more than the text, is judged by the goal's objective: a clip is done when the
-    target, listening to its best perturbation, is heard to reach the goal.
+    target, listening to its best perturbation, is heard to reach the goal. A transcript that is only to
+    change is never done: more of its words can still go wrong.
 
     alive: rows of the clips that are left.
     crowd: each of these clips once for each of its perturbations, `(alive * members, time)`.
@@ -44,6 +45,7 @@ class Contest:
         self.crowd = repeated(clean, members)
         self.texts: list[str | None] = [None] * len(clean)
         self.by_scores = goal.about == "text" and target.offers(Scores)
+        self.endless = target.says == "words" and isinstance(goal, Evade)
         self._target, self._clean, self._goal = target, clean, goal
         self._members, self._batch_clips = members, batch_clips
         self._improved = [False] * len(clean)
@@ -66,6 +68,8 @@ class Contest:
 
     def leave(self, draws: Draws) -> list[int]:
         """Let the clips that are done go; returns the places that those who stay had among the living."""
+        if self.endless:
+            return list(range(len(self.alive)))
         if not self.by_scores:
             self._listen(draws)
         done = self._done()
@@ -156,7 +160,8 @@ def offspring(herd: Tensor, weight: Tensor, temperature: float, crowd: AudioBatc
 class Genetic(Attack):
     """Perturbations breed: the fitter one is, the more children it has, each a mix of two and a few kicks.
 
-    A clip is done once it is fooled; the best perturbation of each clip is kept from first to last.
+    A clip is done once it is fooled, but for a transcript that is only to change, which more steps make worse
+    and worse; the best perturbation of each clip is kept from first to last.
 
     steps: generations after the first.
     population: perturbations a clip; those of all clips are scored together.

@@ -80,8 +80,8 @@ class Plan(BaseModel):
 
     @staticmethod
     def usual(says: Says) -> dict[str, Any]:
-        """Entries that suit a kind of model better than the defaults: recognisers have no class scores, a step
-        on sentences costs a hundred times as much as one on words, and few steps must be longer ones."""
+        """Entries that suit a kind of model better than the defaults: recognisers have no class scores, a
+        step on sentences costs a hundred times as much as on words, and few steps must be longer ones."""
         if says == "class":
             return {}
         return {

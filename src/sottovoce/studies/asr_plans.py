@@ -197,9 +197,9 @@ def o12(ask: Ask) -> Plans:
     clips = ask.take(20, None)
     return {
         "genetic": ask.plan(
-            attacks=["noise", f"genetic(steps={ask.take(100, 2000)})"],
+            attacks=["noise", f"genetic(steps={ask.take(50, 2000)})"],
             budgets=_linf(ask.take((0.01,), (0.005, 0.01))),
-            clips=ask.take(6, None),
+            clips=ask.take(4, None),
         ),
         "removal": ask.plan(
             attacks=["noise", *(f"{name}(search=false)" for name in removals)],
