@@ -126,3 +126,9 @@ def test_a_language_is_read_from_the_scores() -> None:
         Language("xx").check(toy)
     with pytest.raises(MissingPower):
         Language("bb").check(Fixed())
+
+
+def test_an_empty_text_cannot_be_forced() -> None:
+    for make in (lambda: Force(" "), lambda: Prefix(""), lambda: ForceNearest(("go", ""))):
+        with pytest.raises(InputError, match="expected a text for the model to say"):
+            make()

@@ -18,7 +18,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor
@@ -87,6 +87,21 @@ class Crowd:
             delta = within(clean, Perturbation(v, clean.sample_rate).played(clean, self.budget))
             texts += decode(self.target, clean.with_waveforms(clean.waveforms + delta), self.draws)
         return self.goal.select(rows).achieved(texts)
+
+    def story(self, attack: Any, fooled: int) -> str:
+        """How a perturbation was made, as JSON: the settings, and how many of the clips it fools."""
+        aim = {item.name: getattr(self.goal, item.name) for item in fields(self.goal)}
+        for name in ("references", "canonical"):
+            aim.pop(name)
+        facts = {
+            "attack": {"kind": type(attack).__name__, **asdict(attack)},
+            "goal": {"kind": type(self.goal).__name__, **aim},
+            "budget": str(self.budget),
+            "seed": self.draws.seed,
+            "fooled": fooled,
+            "clips": len(self),
+        }
+        return json.dumps(facts)
 
     def push(self, v: Tensor, row: int, steps: int, overshoot: float) -> Tensor:
         """v with what the clip lacks to be fooled, inside the bound; v itself where nothing changes."""
@@ -210,7 +225,7 @@ class Accumulation(UniversalAttack):
             )
         crowd = Crowd(target, clips, goal, budget, draws, self.batch_clips)
         leader = self._search(crowd, progress)
-        return Perturbation(leader.v, crowd.clips.sample_rate, self._story(crowd, leader))
+        return Perturbation(leader.v, crowd.clips.sample_rate, crowd.story(self, leader.count))
 
     def _search(self, crowd: Crowd, progress: Progress | None) -> Leader:
         v = crowd.silence()
@@ -233,20 +248,6 @@ class Accumulation(UniversalAttack):
             if leader.count == len(crowd):
                 break
         return leader
-
-    def _story(self, crowd: Crowd, leader: Leader) -> str:
-        aim = {item.name: getattr(crowd.goal, item.name) for item in fields(crowd.goal)}
-        for name in ("references", "canonical"):
-            aim.pop(name)
-        facts = {
-            "attack": {"kind": type(self).__name__, **asdict(self)},
-            "goal": {"kind": type(crowd.goal).__name__, **aim},
-            "budget": str(crowd.budget),
-            "seed": crowd.draws.seed,
-            "fooled": leader.count,
-            "clips": len(crowd),
-        }
-        return json.dumps(facts)
 
 
 @final

@@ -7,9 +7,8 @@ over longer clips and is cut to shorter ones, in the fit as in its use.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import final
 
 import torch
@@ -111,21 +110,7 @@ class UniversalGradient(UniversalAttack):
                 ascent.judge()
             if last:
                 break
-        return Perturbation(ascent.best, crowd.clips.sample_rate, self._story(crowd, ascent))
-
-    def _story(self, crowd: Crowd, ascent: Ascent) -> str:
-        aim = {item.name: getattr(crowd.goal, item.name) for item in fields(crowd.goal)}
-        for name in ("references", "canonical"):
-            aim.pop(name)
-        facts = {
-            "attack": {"kind": type(self).__name__, **asdict(self)},
-            "goal": {"kind": type(crowd.goal).__name__, **aim},
-            "budget": str(crowd.budget),
-            "seed": crowd.draws.seed,
-            "fooled": ascent.fooled,
-            "clips": len(crowd),
-        }
-        return json.dumps(facts)
+        return Perturbation(ascent.best, crowd.clips.sample_rate, crowd.story(self, ascent.fooled))
 
 
 @final

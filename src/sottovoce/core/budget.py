@@ -103,10 +103,9 @@ class Ball(Budget):
         return direction * radius * draws.turn("length").fractions(clean, 1)
 
 
-@final
 @dataclass(frozen=True)
-class LInf(Ball):
-    """No sample changes by more than `eps`, on the scale where full swing is 1."""
+class Absolute(Ball):
+    """A ball with one radius for every clip, on the scale where full swing is 1."""
 
     eps: float
 
@@ -114,15 +113,23 @@ class LInf(Ball):
         _check_positive("eps", self.eps)
 
     @property
-    def norm(self) -> NormName:
-        return "linf"
-
-    @property
+    @final
     def relative(self) -> bool:
         return False
 
+    @final
     def radius(self, clean: AudioBatch) -> Tensor:
         return torch.full((len(clean),), self.eps, device=clean.device)
+
+
+@final
+@dataclass(frozen=True)
+class LInf(Absolute):
+    """No sample changes by more than `eps`."""
+
+    @property
+    def norm(self) -> NormName:
+        return "linf"
 
     def __str__(self) -> str:
         return f"Linf {self.eps:g}"
@@ -130,24 +137,12 @@ class LInf(Ball):
 
 @final
 @dataclass(frozen=True)
-class L2(Ball):
+class L2(Absolute):
     """The perturbation's Euclidean length is at most `eps`."""
-
-    eps: float
-
-    def __post_init__(self) -> None:
-        _check_positive("eps", self.eps)
 
     @property
     def norm(self) -> NormName:
         return "l2"
-
-    @property
-    def relative(self) -> bool:
-        return False
-
-    def radius(self, clean: AudioBatch) -> Tensor:
-        return torch.full((len(clean),), self.eps, device=clean.device)
 
     def __str__(self) -> str:
         return f"L2 {self.eps:g}"

@@ -145,6 +145,9 @@ class Force(Become):
 
     text: str
 
+    def __post_init__(self) -> None:
+        _check_text(self.text)
+
     @property
     def wanted(self) -> tuple[str, ...]:
         return (self.text,)
@@ -175,6 +178,8 @@ class ForceNearest(Become):
     def __post_init__(self) -> None:
         if not self.choices:
             raise InputError("expected at least one text in choices, got none; give some to choose from.")
+        for choice in self.choices:
+            _check_text(choice)
 
     @property
     def wanted(self) -> tuple[str, ...]:
@@ -201,6 +206,9 @@ class Prefix(Become):
     word: str
 
     says: ClassVar[Says | None] = "words"
+
+    def __post_init__(self) -> None:
+        _check_text(self.word)
 
     @property
     def wanted(self) -> tuple[str, ...]:
@@ -258,6 +266,11 @@ def detect_languages(target: Target, batch: AudioBatch, *, draws: Draws) -> list
     with torch.no_grad():
         places = power.language_scores(batch, draws=draws).argmax(dim=1).tolist()
     return [power.languages[place] for place in places]
+
+
+def _check_text(text: str) -> None:
+    if not text.strip():
+        raise InputError(f"expected a text for the model to say, got {text!r}; name one, such as stop.")
 
 
 def _one_hot(labels: Sequence[str], classes: Sequence[str]) -> Tensor:
