@@ -198,7 +198,7 @@ def o12(ask: Ask) -> Plans:
     return {
         "genetic": ask.plan(
             attacks=["noise", f"genetic(steps={ask.take(50, 2000)})"],
-            budgets=_linf(ask.take((0.01,), (0.005, 0.01))),
+            budgets=_linf(ask.take((0.025,), (0.005, 0.01))),
             clips=ask.take(4, None),
         ),
         "removal": ask.plan(
