@@ -88,7 +88,7 @@ class CarliniWagnerAsr(Attack):
             tried, loss, match, slope = field.pass_over(delta, draws.turn("step", step))
             nearest.update(field.rows, tried, -loss)
             due = field.due(match, step)
-            won, tried = field.judge(tried, due, draws.turn("decode", step))
+            won, tried = field.judge(tried, due, match, draws.turn("decode", step))
             field.failed_at[due & match & ~won] = step
             smallest.update(field.rows, tried, torch.where(won, -budget.size(tried), -torch.inf))
             smaller = self.shrink * radius.minimum(tried.abs().amax(dim=1))
@@ -187,9 +187,10 @@ class Field:
         """Which clips are worth a full decoding at this step, `(clips,)` bool."""
         return (match | (step % LOOK == 0)) & (step - self.failed_at >= WAIT)
 
-    def judge(self, tried: Tensor, due: Tensor, draws: Draws) -> tuple[Tensor, Tensor]:
+    def judge(self, tried: Tensor, due: Tensor, match: Tensor, draws: Draws) -> tuple[Tensor, Tensor]:
         """Which of the clips that are due win, `(clips,)` bool, and the perturbations with those that were
-        decoded moved inside the budget where rounding had moved them out."""
+        judged moved inside the budget where rounding had moved them out. One that stays where it was heard
+        is decoded only where a match does not settle it."""
         if not bool(due.any()):
             return due, tried
         places = due.nonzero()[:, 0]
@@ -197,11 +198,22 @@ class Field:
         width = clean.waveforms.shape[1]
         near = clean.with_waveforms(clean.waveforms + tried[places, :width])
         settled = on_grid(clean, near, self.budget, self.bits)
-        texts = decode(self.target, settled, draws)
+        known = match[places] & (settled.waveforms == near.waveforms).all(dim=1)
+        texts = self._texts(settled, places, known & self.target.power(Matches).exact, draws)
         won = self._achieved(places.tolist(), texts)
         tried = tried.clone()
         tried[places, :width] = settled.waveforms - clean.waveforms
         return torch.zeros_like(due).index_put_((places,), won), tried
+
+    def _texts(self, settled: AudioBatch, places: Tensor, known: Tensor, draws: Draws) -> list[str]:
+        """What is said to each clip: its wanted text where that is known, else by decoding."""
+        texts = self.goal.select(places.tolist()).texts
+        open_places = (~known).nonzero()[:, 0].tolist()
+        if open_places:
+            said = decode(self.target, settled.select(open_places), draws)
+            for place, text in zip(open_places, said, strict=True):
+                texts[place] = text
+        return texts
 
     def _achieved(self, places: Sequence[int], texts: Sequence[str]) -> Tensor:
         return torch.tensor(self.goal.select(places).achieved(texts), device=self.rows.device)

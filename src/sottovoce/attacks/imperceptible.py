@@ -119,7 +119,7 @@ class Imperceptible(Attack):
             if alpha is None:
                 alpha = self.alpha * _length(slope) / _length(rise)
             if (step + 1) % LOOK == 0:
-                won, tried = field.judge(tried, match, draws.turn("decode", step))
+                won, tried = field.judge(tried, match, match, draws.turn("decode", step))
                 heard = masker.exceedance_loss(tried, threshold)
                 quietest.update(field.rows, tried, torch.where(won, -heard, -torch.inf))
                 alpha = alpha * self._turn(won, step + 1)[:, None]

@@ -88,6 +88,9 @@ class Matches(ABC):
     A targeted attack of thousands of steps decodes in full only where this says yes.
     """
 
+    exact: bool = False
+    """Whether a match is as good as decoding: `decode` would say the label to the same clip."""
+
     @abstractmethod
     def loss_and_match(
         self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws, first_token: float = 0.0

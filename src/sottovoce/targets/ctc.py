@@ -68,6 +68,10 @@ class Ctc(Recogniser, Matches, Timings):
     beams: int = 1
 
     @property
+    def exact(self) -> bool:  # type: ignore[override]
+        return self.beams == 1
+
+    @property
     @abstractmethod
     def frame_seconds(self) -> float:
         """From the start of one frame to the next."""

@@ -35,6 +35,12 @@ def _check_matches(
     fine = shapes == ((len(batch),), (len(batch),)) and match.dtype == torch.bool
     require(fine, Law.SHAPE, f"Expected a loss and a bool match a clip, got {shapes} and {match.dtype}.")
     require(gap(loss, plain) <= tolerance, Law.POWER, "The loss beside the match is not the target's loss.")
+    if power.exact:
+        with torch.no_grad():
+            said = target.decode(batch, draws=draws)
+            _, match = power.loss_and_match(batch, said, draws=draws)
+        require(bool(match.all()), Law.POWER, f"What is decoded, {said}, does not match: {match.tolist()}.")
+        _, match = power.loss_and_match(batch, labels, draws=draws)
     for row in range(len(batch)):
         with torch.no_grad():
             _, alone = power.loss_and_match(batch.select([row]), [labels[row]], draws=draws)
