@@ -114,3 +114,11 @@ def test_the_default_plan_needs_nothing() -> None:
     plan = Plan()
     plan.check()
     assert (plan.model, plan.data, plan.bits) == ("keyword", "embedded", 16)
+
+
+def test_a_long_text_still_makes_the_name_of_a_folder() -> None:
+    texts = ["go " * 120 + end for end in ("left", "right")]
+    plan = make_plan({"goals": [f'force(text="{text}")' for text in texts], "budgets": ["snr(db=30)"]})
+    ids = [cell.id for cell in plan.cells()]
+    assert max(len(one) for one in ids) == 200
+    assert len(set(ids)) == len(ids) == 8

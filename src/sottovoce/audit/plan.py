@@ -19,6 +19,7 @@ from sottovoce.core.transform import Transform
 from sottovoce.errors import InputError, UnknownName
 
 NO_DEFENSE = "none"
+LONGEST_ID = 200
 
 
 def _parts(*texts: str) -> tuple[Part, ...]:
@@ -39,7 +40,11 @@ class Cell:
         words = [str(self.attack), str(self.goal), str(self.budget)]
         if self.defense != NO_DEFENSE:
             words.insert(0, self.defense)
-        return "_".join(re.sub(r"[^A-Za-z0-9.-]+", "-", word).strip("-") for word in words)
+        name = "_".join(re.sub(r"[^A-Za-z0-9.-]+", "-", word).strip("-") for word in words)
+        # A name of a folder may have 255 letters; a text to force can be longer than that.
+        if len(name) <= LONGEST_ID:
+            return name
+        return f"{name[: LONGEST_ID - 9]}-{sha256(name.encode()).hexdigest()[:8]}"
 
     @property
     def budget_title(self) -> str:
