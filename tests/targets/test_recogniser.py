@@ -13,7 +13,7 @@ from sottovoce.core.draws import Draws
 from sottovoce.data.embedded import strings
 from sottovoce.data.load import collate
 from sottovoce.targets.zoo_recogniser import recogniser
-from sottovoce.training.recogniser import listen
+from sottovoce.training.recogniser_errors import listen
 from sottovoce.training.recogniser_pack import read_words
 from sottovoce.training.strings import Bank
 

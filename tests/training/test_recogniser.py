@@ -16,19 +16,8 @@ from hypothesis import strategies as st
 from sottovoce.errors import InputError
 from sottovoce.targets.zoo.conformer import Conformer, Size
 from sottovoce.training import recogniser
-from sottovoce.training.recogniser import (
-    Heard,
-    Recipe,
-    add_noise,
-    augment,
-    batch_loss,
-    edits,
-    judge,
-    learning_rate,
-    listen,
-    mask,
-    train,
-)
+from sottovoce.training.recogniser import Recipe, augment, batch_loss, learning_rate, mask, train
+from sottovoce.training.recogniser_errors import Heard, add_noise, edits, judge, listen
 from sottovoce.training.recogniser_pack import Pack, join, of_items, save_pack
 from sottovoce.training.strings import Bank, Style, draw_plan, render
 

@@ -77,7 +77,7 @@ class CarliniWagnerAsr(Attack):
     def search(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Found:
         """The best perturbations and which of them are successes."""
         assert isinstance(budget, Ball) and isinstance(goal, Become)
-        smallest, nearest = Record(clean), Record(clean)
+        smallest, nearest = Kept(clean), Kept(clean)
         field = Field(target, clean, goal, budget, bits=self.bits, first_token=self.first_token)
         radius = torch.full((len(clean),), self.eps, device=clean.device, dtype=clean.waveforms.dtype)
         if budget.norm == "linf":
@@ -220,7 +220,7 @@ class Field:
 
 
 @final
-class Record:
+class Kept:
     """The best perturbation of each clip of a batch, by a value that is to be high."""
 
     def __init__(self, clean: AudioBatch) -> None:

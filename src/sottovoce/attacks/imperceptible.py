@@ -8,7 +8,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from sottovoce.attacks.carlini_wagner_asr import Adam, CarliniWagnerAsr, Field, Record
+from sottovoce.attacks.carlini_wagner_asr import Adam, CarliniWagnerAsr, Field, Kept
 from sottovoce.core.attack import Attack
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget
@@ -96,7 +96,7 @@ class Imperceptible(Attack):
         found = self.first_stage.search(target, clean, goal, budget, draws.turn("first"))
         masker = Masker(clean.sample_rate)
         threshold = masker.threshold(clean)
-        quietest = Record(clean)
+        quietest = Kept(clean)
         everyone = torch.arange(len(clean), device=clean.device)
         quietest.update(everyone, found.delta, -masker.exceedance_loss(found.delta, threshold))
         audible = (found.won & (quietest.value < 0.0)).nonzero()[:, 0]
@@ -107,7 +107,7 @@ class Imperceptible(Attack):
         return quietest.delta
 
     def _hide(
-        self, field: Field, quietest: Record, masker: Masker, threshold: MaskingThreshold, draws: Draws
+        self, field: Field, quietest: Kept, masker: Masker, threshold: MaskingThreshold, draws: Draws
     ) -> None:
         """The second stage on the clips of the field, from the perturbations on record and back into it."""
         delta = quietest.delta[field.rows, : field.clean.waveforms.shape[1]]

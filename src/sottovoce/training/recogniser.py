@@ -14,7 +14,7 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -27,19 +27,16 @@ from torch import Tensor
 from torch.nn import functional
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from sottovoce.core.statistics import Interval, ratio_bootstrap
 from sottovoce.errors import InputError
-from sottovoce.targets.ctc import greedy_tokens
 from sottovoce.targets.padding import inside
 from sottovoce.targets.zoo.conformer import BLANK, Conformer, Size, count_output
 from sottovoce.targets.zoo_recogniser import VOCABULARY
-from sottovoce.training.noise import coloured_noise, tilt
+from sottovoce.training.noise import tilt
+from sottovoce.training.recogniser_errors import Rates, add_noise, judge, listen, uniform
 from sottovoce.training.recogniser_pack import Pack, load_pack
-from sottovoce.training.strings import Bank, Plan, Style, draw_plan, read_out, render, rms
+from sottovoce.training.strings import Bank, Plan, Style, draw_plan, render
 
-EVALUATION_SEED = 20_201_025
 VALID_STRINGS, TEST_STRINGS = 200, 500
-EVALUATION_SNR_DB = (20.0, 40.0)
 # Widths of batches are rounded up to half seconds: few sizes make for few plans of the Fourier transform.
 WIDTH_MULTIPLE = 8_000
 
@@ -69,16 +66,6 @@ class Recipe:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rates:
-    """Word and character errors of some clips over their words and characters, with 95 % intervals (bootstrap
-    over clips)."""
-
-    clips: int
-    wer: Interval
-    cer: Interval
-
-
-@dataclass(frozen=True, kw_only=True)
 class Report:
     """What a run came to, on test items alone."""
 
@@ -92,47 +79,6 @@ class Report:
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2)
-
-
-@dataclass(frozen=True)
-class Heard:
-    """Clips to be judged by: waveforms `(clips, time)`, lengths `(clips,)` and texts."""
-
-    waveforms: Tensor
-    lengths: Tensor
-    texts: tuple[str, ...]
-
-
-def edits(said: Sequence[str], meant: Sequence[str]) -> int:
-    """Insertions, deletions and substitutions from one row of words or letters to the other."""
-    row = list(range(len(said) + 1))
-    for count, wanted in enumerate(meant, start=1):
-        corner, row[0] = row[0], count
-        for place, got in enumerate(said, start=1):
-            best = min(row[place] + 1, row[place - 1] + 1, corner + (got != wanted))
-            corner, row[place] = row[place], best
-    return row[-1]
-
-
-def uniform(count: int, bounds: tuple[float, float], generator: torch.Generator) -> Tensor:
-    """`(count,)` draws between the bounds, on the generator's device."""
-    draws = torch.rand(count, generator=generator, device=generator.device)
-    return draws * (bounds[1] - bounds[0]) + bounds[0]
-
-
-def add_noise(
-    waveforms: Tensor,
-    lengths: Tensor,
-    snr_db: tuple[float, float],
-    generator: torch.Generator,
-    share: float = 1.0,
-) -> Tensor:
-    """Coloured noise on a share of the rows `(rows, time)`, none past their ends."""
-    rows = len(waveforms)
-    noise = coloured_noise(uniform(rows, (-6.0, 1.0), generator), waveforms.shape[1], generator)
-    level = rms(waveforms, lengths) * 10.0 ** (-uniform(rows, snr_db, generator) / 20.0)
-    noisy = uniform(rows, (0.0, 1.0), generator) < share
-    return waveforms + noise * (level * noisy).unsqueeze(1) * inside(lengths, waveforms.shape[1])
 
 
 def augment(waveforms: Tensor, lengths: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
@@ -190,39 +136,6 @@ def batch_loss(
 def autocast(device: torch.device) -> AbstractContextManager[object]:
     """16-bit arithmetic where it pays."""
     return torch.autocast("cuda", dtype=torch.bfloat16) if device.type == "cuda" else nullcontext()
-
-
-def listen(bank: Bank, *, strings: int = 0, seed: int = EVALUATION_SEED) -> Heard:
-    """Clips to judge by: random strings of a bank, or its sentences in order; light noise on both.
-
-    The bank's device is the CPU, so that a seed gives the same clips everywhere.
-    """
-    plan = read_out(bank, bank.sentences)
-    if strings:
-        plan = draw_plan(bank, np.random.default_rng(seed), Style(), strings=strings)
-    waveforms, lengths = render(bank, plan)
-    heard = add_noise(waveforms, lengths, EVALUATION_SNR_DB, torch.Generator().manual_seed(seed))
-    return Heard(heard.clamp(-1.0, 1.0), lengths, plan.texts)
-
-
-@torch.no_grad()
-def transcribe(model: Conformer, heard: Heard, *, rows: int = 50) -> list[str]:
-    """What the model makes of each clip, letter by likeliest letter."""
-    device = model.output.weight.device
-    texts: list[str] = []
-    for waveforms, lengths in zip(heard.waveforms.split(rows), heard.lengths.split(rows), strict=True):
-        width = int(lengths.max())
-        log_probs, frames = model(waveforms[:, :width].to(device), lengths.to(device))
-        texts += [VOCABULARY.decode(tokens) for tokens in greedy_tokens(log_probs, frames, BLANK)]
-    return texts
-
-
-def judge(model: Conformer, heard: Heard) -> Rates:
-    """Word and character error rates; the model is in evaluation mode."""
-    pairs = list(zip(transcribe(model, heard), heard.texts, strict=True))
-    words = [(edits(said.split(), meant.split()), len(meant.split())) for said, meant in pairs]
-    letters = [(edits(said, meant), len(meant)) for said, meant in pairs]
-    return Rates(clips=len(pairs), wer=ratio_bootstrap(words), cer=ratio_bootstrap(letters))
 
 
 def learning_rate(recipe: Recipe, step: int, spent: float) -> float:

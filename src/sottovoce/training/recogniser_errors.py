@@ -1,0 +1,105 @@
+"""What a recogniser is judged by: clips with light noise, and the errors in what it makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sottovoce.core.statistics import Interval, ratio_bootstrap
+from sottovoce.targets.ctc import greedy_tokens
+from sottovoce.targets.padding import inside
+from sottovoce.targets.zoo.conformer import BLANK, Conformer
+from sottovoce.targets.zoo_recogniser import VOCABULARY
+from sottovoce.training.noise import coloured_noise
+from sottovoce.training.strings import Bank, Style, draw_plan, read_out, render, rms
+
+EVALUATION_SEED = 20_201_025
+EVALUATION_SNR_DB = (20.0, 40.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates:
+    """Word and character errors of some clips over their words and characters, with 95 % intervals (bootstrap
+    over clips)."""
+
+    clips: int
+    wer: Interval
+    cer: Interval
+
+
+@dataclass(frozen=True)
+class Heard:
+    """Clips to be judged by: waveforms `(clips, time)`, lengths `(clips,)` and texts."""
+
+    waveforms: Tensor
+    lengths: Tensor
+    texts: tuple[str, ...]
+
+
+def edits(said: Sequence[str], meant: Sequence[str]) -> int:
+    """Insertions, deletions and substitutions from one row of words or letters to the other."""
+    row = list(range(len(said) + 1))
+    for count, wanted in enumerate(meant, start=1):
+        corner, row[0] = row[0], count
+        for place, got in enumerate(said, start=1):
+            best = min(row[place] + 1, row[place - 1] + 1, corner + (got != wanted))
+            corner, row[place] = row[place], best
+    return row[-1]
+
+
+def uniform(count: int, bounds: tuple[float, float], generator: torch.Generator) -> Tensor:
+    """`(count,)` draws between the bounds, on the generator's device."""
+    draws = torch.rand(count, generator=generator, device=generator.device)
+    return draws * (bounds[1] - bounds[0]) + bounds[0]
+
+
+def add_noise(
+    waveforms: Tensor,
+    lengths: Tensor,
+    snr_db: tuple[float, float],
+    generator: torch.Generator,
+    share: float = 1.0,
+) -> Tensor:
+    """Coloured noise on a share of the rows `(rows, time)`, none past their ends."""
+    rows = len(waveforms)
+    noise = coloured_noise(uniform(rows, (-6.0, 1.0), generator), waveforms.shape[1], generator)
+    level = rms(waveforms, lengths) * 10.0 ** (-uniform(rows, snr_db, generator) / 20.0)
+    noisy = uniform(rows, (0.0, 1.0), generator) < share
+    return waveforms + noise * (level * noisy).unsqueeze(1) * inside(lengths, waveforms.shape[1])
+
+
+def listen(bank: Bank, *, strings: int = 0, seed: int = EVALUATION_SEED) -> Heard:
+    """Clips to judge by: random strings of a bank, or its sentences in order; light noise on both.
+
+    The bank's device is the CPU, so that a seed gives the same clips everywhere.
+    """
+    plan = read_out(bank, bank.sentences)
+    if strings:
+        plan = draw_plan(bank, np.random.default_rng(seed), Style(), strings=strings)
+    waveforms, lengths = render(bank, plan)
+    heard = add_noise(waveforms, lengths, EVALUATION_SNR_DB, torch.Generator().manual_seed(seed))
+    return Heard(heard.clamp(-1.0, 1.0), lengths, plan.texts)
+
+
+@torch.no_grad()
+def transcribe(model: Conformer, heard: Heard, *, rows: int = 50) -> list[str]:
+    """What the model makes of each clip, letter by likeliest letter."""
+    device = model.output.weight.device
+    texts: list[str] = []
+    for waveforms, lengths in zip(heard.waveforms.split(rows), heard.lengths.split(rows), strict=True):
+        width = int(lengths.max())
+        log_probs, frames = model(waveforms[:, :width].to(device), lengths.to(device))
+        texts += [VOCABULARY.decode(tokens) for tokens in greedy_tokens(log_probs, frames, BLANK)]
+    return texts
+
+
+def judge(model: Conformer, heard: Heard) -> Rates:
+    """Word and character error rates; the model is in evaluation mode."""
+    pairs = list(zip(transcribe(model, heard), heard.texts, strict=True))
+    words = [(edits(said.split(), meant.split()), len(meant.split())) for said, meant in pairs]
+    letters = [(edits(said, meant), len(meant)) for said, meant in pairs]
+    return Rates(clips=len(pairs), wer=ratio_bootstrap(words), cer=ratio_bootstrap(letters))
