@@ -66,6 +66,11 @@ _PARTS: dict[str, dict[str, str]] = {
         "gaussian": "sottovoce.defenses.smoothing:GaussianNoise",
         "quantise": "sottovoce.defenses.quantise:Quantise",
     },
+    "vote": {
+        "one": "sottovoce.defenses.votes:OneSentence",
+        "majority": "sottovoce.defenses.votes:Majority",
+        "average": "sottovoce.defenses.votes:Average",
+    },
     "metric": {
         "success": "sottovoce.metrics.decisions:Success",
         "fooling-ratio": "sottovoce.metrics.decisions:FoolingRatio",

@@ -13,6 +13,8 @@ from sottovoce.core.budget import Snr
 from sottovoce.core.goal import Goal
 from sottovoce.core.target import Target
 from sottovoce.core.transform import Averaged, Defended
+from sottovoce.core.vote import Voted
+from sottovoce.defenses.votes import Majority
 from sottovoce.errors import MissingPower
 from sottovoce.testing import (
     ToyAttention,
@@ -53,6 +55,7 @@ AT_MOST = {
     "deepfool_steps": 10,
     "masking_steps": 8,
     "window_samples": 40,
+    "passes": 3,
 }
 # Targets that ask for a model of the user's own; they have tests of their own.
 OPEN_TARGETS = {"deepspeech2", "huggingface", "python", "speechbrain", "whisper"}
@@ -64,6 +67,8 @@ TOYS: dict[str, Any] = {
     "transducer": ToyTransducer,
     "random": toy_random,
     "defended-ctc": lambda: Defended(ToyCtc(), (ToyNoise(),)),
+    "voted": lambda: Averaged(Voted(toy_random(), Majority(passes=3)), passes=2),
+    "voted-ctc": lambda: Voted(Defended(ToyCtc(), (ToyNoise(),)), Majority(passes=3)),
     "averaged": lambda: Averaged(toy_random(), passes=3),
     "averaged-transducer": lambda: Averaged(Defended(ToyTransducer(), (ToyNoise(),)), passes=2),
 }
@@ -125,6 +130,12 @@ def test_transforms(name: str) -> None:
 @pytest.mark.parametrize("name", registry.names("transform"))
 def test_defended_targets(name: str) -> None:
     check_target(Defended(ToyClassifier(), (build("transform", name),)))
+
+
+@pytest.mark.parametrize("toy", ["random", "defended-ctc"])
+@pytest.mark.parametrize("name", registry.names("vote"))
+def test_votes(name: str, toy: str) -> None:
+    check_target(Voted(TOYS[toy](), build("vote", name)))
 
 
 @pytest.mark.parametrize("name", registry.names("budget"))

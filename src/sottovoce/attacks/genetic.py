@@ -16,7 +16,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from sottovoce.core.attack import Attack, Best, decode, within
+from sottovoce.core.attack import Attack, Best, Sight, decode, within
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget
 from sottovoce.core.draws import Draws
@@ -181,6 +181,7 @@ class Genetic(Attack):
     batch_clips: int = 512
 
     budgets: ClassVar[tuple[type[Budget], ...]] = (Ball,)
+    sees: ClassVar[Sight] = "scores"
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.batch_clips < 1 or not 1 <= self.elite < self.population:

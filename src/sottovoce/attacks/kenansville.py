@@ -17,7 +17,7 @@ import torch
 from scipy.fft import next_fast_len
 from torch import Tensor
 
-from sottovoce.core.attack import Attack, decode, within
+from sottovoce.core.attack import Attack, Sight, decode, within
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget, NormName
 from sottovoce.core.draws import Draws
@@ -47,6 +47,7 @@ class Removal(Attack):
     bits: int | None = 16
 
     budgets: ClassVar[tuple[type[Budget], ...]] = (Ball,)
+    sees: ClassVar[Sight] = "decisions"
     norms: ClassVar[tuple[NormName, ...]] = ("l2",)
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
-from sottovoce.core.attack import Attack
+from sottovoce.core.attack import Attack, Sight
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget
 from sottovoce.core.draws import Draws
@@ -21,6 +21,7 @@ class WhiteNoise(Attack):
     """Gaussian noise on the surface of an L2 ball, uniform noise inside an L-infinity one."""
 
     budgets: ClassVar[tuple[type[Budget], ...]] = (Ball,)
+    sees: ClassVar[Sight] = "nothing"
 
     def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
         assert isinstance(budget, Ball)

@@ -18,7 +18,7 @@ from scipy.signal import butter, sosfilt
 from torch import Tensor
 
 from sottovoce.attacks.genetic import Contest, offspring
-from sottovoce.core.attack import Attack, within
+from sottovoce.core.attack import Attack, Sight, within
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget
 from sottovoce.core.draws import Draws
@@ -103,6 +103,7 @@ class Taori(Attack):
     batch_clips: int = 512
 
     budgets: ClassVar[tuple[type[Budget], ...]] = (Ball,)
+    sees: ClassVar[Sight] = "scores"
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.batch_clips < 1 or not 1 <= self.elite < self.population:

@@ -13,12 +13,11 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sottovoce import __version__, registry
+from sottovoce.audit.defense import NO_DEFENSE, Defense
 from sottovoce.audit.parts import Part
 from sottovoce.core.target import Says
-from sottovoce.core.transform import Transform
 from sottovoce.errors import InputError, UnknownName
 
-NO_DEFENSE = "none"
 LONGEST_ID = 200
 
 
@@ -113,7 +112,7 @@ class Plan(BaseModel):
             cell.goal.build("goal")
             cell.budget.build("budget")
             cell.attack.build(attack_kind(cell.attack.name))
-            build_transforms(cell.defense)
+            Defense.parse(cell.defense)
         for name in self.metrics:
             registry.find("metric", name)
 
@@ -159,9 +158,3 @@ def attack_kind(name: str) -> Literal["attack", "universal"]:
     if name not in single and name not in universal:
         raise UnknownName("attack", name, [*single, *universal])
     return "universal" if name in universal else "attack"
-
-
-def build_transforms(defense: str) -> tuple[Transform, ...]:
-    if defense == NO_DEFENSE:
-        return ()
-    return tuple(Part.parse(text).build("transform") for text in defense.split("+"))

@@ -10,9 +10,10 @@ from pathlib import Path
 import torch
 
 from sottovoce import registry
+from sottovoce.audit.defense import Defense
 from sottovoce.audit.fit import Batches, fitting_set, open_clips, usable
 from sottovoce.audit.parts import Part
-from sottovoce.audit.plan import Cell, Plan, attack_kind, build_transforms
+from sottovoce.audit.plan import Cell, Plan, attack_kind
 from sottovoce.audit.store import RunFolder, describe
 from sottovoce.core.attack import Attack, Trial
 from sottovoce.core.budget import Budget
@@ -21,7 +22,7 @@ from sottovoce.core.goal import Goal
 from sottovoce.core.metric import Metric
 from sottovoce.core.record import Record
 from sottovoce.core.target import Target
-from sottovoce.core.transform import Averaged, Defended
+from sottovoce.core.transform import Averaged
 from sottovoce.core.universal import Perturbation, UniversalAttack
 from sottovoce.data.load import Clip, Corpus, collate
 from sottovoce.errors import InputError, SottovoceError, StoreError
@@ -215,8 +216,7 @@ def find_device(name: str = "auto") -> str:
 
 
 def _assemble(plan: Plan, cell: Cell, target: Target) -> Work:
-    transforms = build_transforms(cell.defense)
-    heard: Target = Defended(target, transforms) if transforms else target
+    heard = Defense.parse(cell.defense).around(target)
     heard = Averaged(heard, plan.average) if plan.average > 1 else heard
     attack = cell.attack.build(attack_kind(cell.attack.name))
     goal = cell.goal.build("goal").heard_by(target)

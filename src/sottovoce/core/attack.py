@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, final
+from typing import ClassVar, Literal, final
 
 import torch
 from torch import Tensor
@@ -17,6 +17,9 @@ from sottovoce.core.goal import Become, Goal, detect_languages
 from sottovoce.core.grid import on_grid, round_clean
 from sottovoce.core.target import Languages, Says, Target, check_clips
 from sottovoce.errors import GradientError, InputError
+
+Sight = Literal["gradient", "scores", "decisions", "nothing"]
+"""What an attack looks at in a target, from the most to the least."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,8 @@ class Attack(ABC):
     """Norms that such a budget may have."""
     goals: ClassVar[tuple[type[Goal], ...]] = (Goal,)
     """Kinds of goal that it can reach for."""
+    sees: ClassVar[Sight] = "gradient"
+    """What it looks at: a black box shows scores or decisions alone."""
 
     @abstractmethod
     def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
@@ -80,12 +85,17 @@ class Attack(ABC):
         labels: tuple[str, ...] | None = None,
         facts: tuple[Mapping[str, str], ...] = (),
         bits: int | None = 16,
+        through: Target | None = None,
     ) -> Trial:
         """Attack, then project, clamp to [-1, 1], round to `bits` (None: keep floats), decode and judge.
 
         A goal without references is bound to what the target says to the clean clips.
+
+        through: another target, where the perturbation is looked for there and judged on `target`: the
+            undefended model, say, for an attacker who does not know of the defense.
         """
-        self.check(target, goal, budget)
+        through = target if through is None else through
+        self.check(through, goal, budget)
         check_clips(target, clean)
         clean = round_clean(clean, bits)
         clean_texts = decode(target, clean, draws)
@@ -96,7 +106,7 @@ class Attack(ABC):
             raise InputError(
                 f"expected {len(clean)} references, got {len(goal.references)}; bind one a clip."
             )
-        delta = self.perturb(target, clean, goal, budget, draws.turn("attack")).detach()
+        delta = self.perturb(through, clean, goal, budget, draws.turn("attack")).detach()
         unrounded = clean.with_waveforms(clean.waveforms + within(clean, budget.project(delta, clean)))
         adversarial = on_grid(clean, unrounded, budget, bits)
         texts = decode(target, adversarial, draws)

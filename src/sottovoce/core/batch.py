@@ -103,6 +103,13 @@ class AudioBatch:
         waveforms = self.waveforms[picked.to(self.device), :width]
         return AudioBatch(waveforms, lengths, self.sample_rate, tuple(self.ids[row] for row in rows))
 
+    def repeated(self, rows: Sequence[int], names: Sequence[str]) -> AudioBatch:
+        """Some of the clips, any of them more than once, under names of their own: each draws for itself."""
+        picked = torch.as_tensor(list(rows), dtype=torch.int64, device=self.device)
+        lengths = self.lengths[picked]
+        waveforms = self.waveforms[picked, : int(lengths.max())]
+        return AudioBatch(waveforms, lengths, self.sample_rate, tuple(names))
+
     def clip(self, row: int) -> Tensor:
         """One clip without its padding, `(time,)`."""
         return self.waveforms[row, : int(self.lengths[row])]

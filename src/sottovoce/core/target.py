@@ -27,6 +27,8 @@ class Target(ABC):
     """What `decode` gives: the name of a class, or a transcript."""
     clips: str = "embedded"
     """The corpus that it is audited on where no other is named."""
+    random: bool = False
+    """Whether what it says hangs on its draws: then an attack must average over them."""
 
     @abstractmethod
     def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:
@@ -103,6 +105,18 @@ class Matches(ABC):
         """
 
 
+class Frames(ABC):
+    """The power of a CTC model: log probabilities of tokens frame by frame, and how they are read."""
+
+    @abstractmethod
+    def log_probs(self, batch: AudioBatch, *, draws: Draws) -> tuple[Tensor, Tensor]:
+        """`(batch, frames, tokens)`, differentiable, and how many frames each clip has, `(batch,)` int64."""
+
+    @abstractmethod
+    def spell(self, log_probs: Tensor, frames: Tensor) -> list[str]:
+        """What `decode` makes of such scores, one text a clip. They need not add up to 1."""
+
+
 class Languages(ABC):
     """The power to tell which language is spoken."""
 
@@ -116,11 +130,12 @@ class Languages(ABC):
 
 @dataclass(frozen=True)
 class Word:
-    """A word of a transcript and when it was said."""
+    """A word of a transcript, when it was said, and how sure of it the model is, from 0 to 1."""
 
     text: str
     start_seconds: float
     end_seconds: float
+    confidence: float = 1.0
 
 
 class Timings(ABC):

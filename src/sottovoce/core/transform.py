@@ -15,12 +15,15 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import Languages, Matches, Power, Says, Scores, Target, Timings, Word
+from sottovoce.core.target import Frames, Languages, Matches, Power, Says, Scores, Target, Timings, Word
 from sottovoce.errors import InputError
 
 
 class Transform(ABC):
     """A defense, a codec, a channel: same clips, same lengths, other samples. A subclass writes `apply`."""
+
+    random: bool = False
+    """Whether the samples hang on the draws."""
 
     @abstractmethod
     def apply(self, batch: AudioBatch, draws: Draws) -> Tensor:
@@ -38,13 +41,17 @@ class StraightThrough(Transform):
 
     transform: Transform
 
+    @property
+    def random(self) -> bool:  # type: ignore[override]
+        return self.transform.random
+
     def apply(self, batch: AudioBatch, draws: Draws) -> Tensor:
         with torch.no_grad():
             change = self.transform(batch, draws=draws).waveforms - batch.waveforms
         return batch.waveforms + change
 
 
-class Wrapped(Target, Scores, Matches, Languages, Timings):
+class Wrapped(Target, Scores, Matches, Frames, Languages, Timings):
     """A target around a target. It has a power exactly where the inner target has it."""
 
     target: Target
@@ -60,6 +67,10 @@ class Wrapped(Target, Scores, Matches, Languages, Timings):
     @property
     def clips(self) -> str:  # type: ignore[override]
         return self.target.clips
+
+    @property
+    def random(self) -> bool:  # type: ignore[override]
+        return self.target.random
 
     @property
     def classes(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -83,6 +94,9 @@ class Wrapped(Target, Scores, Matches, Languages, Timings):
     def canonical(self, text: str) -> str:
         return self.target.canonical(text)
 
+    def spell(self, log_probs: Tensor, frames: Tensor) -> list[str]:
+        return self.target.power(Frames).spell(log_probs, frames)
+
     def power(self, kind: type[Power]) -> Power:
         self.target.power(kind)
         return super().power(kind)
@@ -100,6 +114,10 @@ class Defended(Wrapped):
         if not self.transforms:
             raise InputError("expected at least one transform, got none; attack the bare target instead.")
 
+    @property
+    def random(self) -> bool:  # type: ignore[override]
+        return self.target.random or any(transform.random for transform in self.transforms)
+
     def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:
         return self.target.loss(self._heard(batch, draws), labels, draws=draws)
 
@@ -114,6 +132,9 @@ class Defended(Wrapped):
     ) -> tuple[Tensor, Tensor]:
         inner, heard = self.target.power(Matches), self._heard(batch, draws)
         return inner.loss_and_match(heard, labels, draws=draws, first_token=first_token)
+
+    def log_probs(self, batch: AudioBatch, *, draws: Draws) -> tuple[Tensor, Tensor]:
+        return self.target.power(Frames).log_probs(self._heard(batch, draws), draws=draws)
 
     def language_scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
         return self.target.power(Languages).language_scores(self._heard(batch, draws), draws=draws)
@@ -163,6 +184,11 @@ class Averaged(Wrapped):
         ]
         votes = torch.stack([match for _, match in found]).double().mean(dim=0)
         return torch.stack([loss for loss, _ in found]).mean(dim=0), votes > 0.5
+
+    def log_probs(self, batch: AudioBatch, *, draws: Draws) -> tuple[Tensor, Tensor]:
+        """The mean of the log probabilities: all passes have the same frames."""
+        found = [self.target.power(Frames).log_probs(batch, draws=turn) for turn in self._turns(draws)]
+        return torch.stack([scores for scores, _ in found]).mean(dim=0), found[0][1]
 
     def language_scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
         inner = self.target.power(Languages)

@@ -20,6 +20,8 @@ class GaussianNoise(Transform):
 
     sigma: float = 0.01
 
+    random = True
+
     def __post_init__(self) -> None:
         if not self.sigma > 0:
             raise InputError(f"expected sigma above 0, got {self.sigma}; 0.01 is usual.")

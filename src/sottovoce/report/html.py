@@ -18,7 +18,8 @@ import vl_convert
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from sottovoce.audit.plan import NO_DEFENSE, Plan, build_transforms
+from sottovoce.audit.defense import NO_DEFENSE, Defense
+from sottovoce.audit.plan import Plan
 from sottovoce.audit.store import RunFolder
 from sottovoce.audit.summary import CellSummary, Summary, summarise
 from sottovoce.core.metric import Estimate
@@ -202,7 +203,7 @@ def make_setup(plan: Plan, trials: Trials, reading: Reading, data_note: str) -> 
         "attacks": [describe_part(part, "attack", attack_title(part)) for part in plan.attacks],
         "goals": [describe_part(part, "goal", goal_title(part)) for part in plan.goals],
         "defenses": [
-            (name, [repr(transform) for transform in build_transforms(name)])
+            (name, [repr(part) for part in Defense.parse(name).parts])
             for name in plan.defenses
             if name != NO_DEFENSE
         ],

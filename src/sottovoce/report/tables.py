@@ -9,8 +9,9 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
+from sottovoce.audit.defense import NO_DEFENSE
 from sottovoce.audit.parts import Part
-from sottovoce.audit.plan import NO_DEFENSE, Plan
+from sottovoce.audit.plan import Plan
 from sottovoce.audit.summary import CellSummary, Summary, find_metric
 from sottovoce.core.metric import Estimate
 from sottovoce.report.reading import LEAD_TITLES, WORDS, Reading

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sottovoce.audit.plan import NO_DEFENSE, Plan
+from sottovoce.audit.defense import NO_DEFENSE
+from sottovoce.audit.plan import Plan
 from sottovoce.audit.summary import CellSummary, Summary
 from sottovoce.core.metric import Estimate
 from sottovoce.report.reading import WORDS, Reading

@@ -6,8 +6,9 @@ import inspect
 import math
 from dataclasses import dataclass, fields, is_dataclass
 
+from sottovoce.audit.defense import NO_DEFENSE
 from sottovoce.audit.parts import Part
-from sottovoce.audit.plan import NO_DEFENSE, Cell, attack_kind
+from sottovoce.audit.plan import Cell, attack_kind
 from sottovoce.core.metric import Estimate
 from sottovoce.report.trials import NOISE
 

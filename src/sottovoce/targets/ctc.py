@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import Matches, Timings, Word
+from sottovoce.core.target import Frames, Matches, Timings, Word
 from sottovoce.errors import InputError
 from sottovoce.targets.recogniser import Recogniser
 
@@ -58,7 +58,7 @@ class Vocabulary:
         return " ".join("".join(self.letters[token] for token in tokens).split())
 
 
-class Ctc(Recogniser, Matches, Timings):
+class Ctc(Recogniser, Matches, Timings, Frames):
     """One token a frame; repeats merge and blanks drop. A subclass gives the frames' log probabilities.
 
     beams: 1 for the likeliest token of each frame, more for a search over texts.
@@ -75,10 +75,6 @@ class Ctc(Recogniser, Matches, Timings):
     @abstractmethod
     def frame_seconds(self) -> float:
         """From the start of one frame to the next."""
-
-    @abstractmethod
-    def log_probs(self, batch: AudioBatch, *, draws: Draws) -> tuple[Tensor, Tensor]:
-        """`(batch, frames, tokens)`, differentiable, and how many frames each clip has, `(batch,)` int64."""
 
     @final
     def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:
@@ -98,7 +94,10 @@ class Ctc(Recogniser, Matches, Timings):
 
     @final
     def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
-        log_probs, frames = self.log_probs(batch, draws=draws)
+        return self.spell(*self.log_probs(batch, draws=draws))
+
+    @final
+    def spell(self, log_probs: Tensor, frames: Tensor) -> list[str]:
         return [self.vocabulary.decode(tokens) for tokens in self._said(log_probs, frames)]
 
     @final
@@ -145,7 +144,8 @@ class Ctc(Recogniser, Matches, Timings):
         return total / lengths.clamp_min(1).to(total)
 
     def _words(self, log_probs: Tensor, tokens: Sequence[int]) -> list[Word]:
-        spans = align(log_probs.detach().double().cpu().numpy(), tokens, self.vocabulary.blank)
+        rows = log_probs.detach().double().cpu().numpy()
+        spans = align(rows, tokens, self.vocabulary.blank)
         letters = [self.vocabulary.letters[token] for token in tokens]
         words = []
         for is_space, group in groupby(range(len(tokens)), key=lambda place: letters[place].isspace()):
@@ -154,7 +154,10 @@ class Ctc(Recogniser, Matches, Timings):
                 continue
             start, end = spans[places[0]][0], spans[places[-1]][1]
             text = "".join(letters[place] for place in places)
-            words.append(Word(text, start * self.frame_seconds, end * self.frame_seconds))
+            sure = np.mean([rows[spans[place][0] : spans[place][1], tokens[place]].max() for place in places])
+            times = start * self.frame_seconds, end * self.frame_seconds
+            # The geometric mean over letters, so that a long word is not less sure for its length.
+            words.append(Word(text, *times, confidence=min(1.0, float(np.exp(sure)))))
         return words
 
 

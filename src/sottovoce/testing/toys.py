@@ -99,6 +99,8 @@ class ToyNoise(Transform):
 
     sigma: float = 0.02
 
+    random = True
+
     def apply(self, batch: AudioBatch, draws: Draws) -> Tensor:
         return batch.waveforms + self.sigma * draws.normal(batch)
 

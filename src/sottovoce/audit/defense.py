@@ -1,0 +1,57 @@
+"""A defense as text: transforms before the model and a vote over its answers, joined by +."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from sottovoce import registry
+from sottovoce.audit.parts import Part
+from sottovoce.core.target import Target
+from sottovoce.core.transform import Defended, Transform
+from sottovoce.core.vote import Vote, Voted
+from sottovoce.errors import InputError, UnknownName
+
+NO_DEFENSE = "none"
+
+
+@final
+@dataclass(frozen=True)
+class Defense:
+    """What stands around a model: transforms in the order in which a clip meets them, then a vote."""
+
+    transforms: tuple[Transform, ...] = ()
+    vote: Vote | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Defense:
+        """`gaussian(sigma=0.01)+asnr+rover(passes=16)`, say; `none` is no defense."""
+        if text.strip() == NO_DEFENSE:
+            return cls()
+        parts = [Part.parse(item) for item in text.split("+")]
+        votes = [part for part in parts if part.name in registry.names("vote")]
+        if votes and votes != parts[-1:]:
+            raise InputError(
+                f"expected one vote at most, and it last, got {text!r}; move or drop the others."
+            )
+        return cls(
+            transforms=tuple(_transform(part) for part in parts if part not in votes),
+            vote=votes[0].build("vote") if votes else None,
+        )
+
+    @property
+    def parts(self) -> tuple[Transform | Vote, ...]:
+        """All of it, in order."""
+        return (*self.transforms, *([] if self.vote is None else [self.vote]))
+
+    def around(self, target: Target) -> Target:
+        """The target behind this defense; the target itself where there is none."""
+        heard: Target = Defended(target, self.transforms) if self.transforms else target
+        return Voted(heard, self.vote) if self.vote is not None else heard
+
+
+def _transform(part: Part) -> Transform:
+    if part.name not in registry.names("transform"):
+        raise UnknownName("defense", part.name, [*registry.names("transform"), *registry.names("vote")])
+    transform: Transform = part.build("transform")
+    return transform

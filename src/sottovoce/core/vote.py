@@ -1,0 +1,164 @@
+"""Several passes of a random target, and one answer elected from them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from sottovoce.core.batch import AudioBatch
+from sottovoce.core.draws import Draws
+from sottovoce.core.target import Frames, Languages, Matches, Power, Scores, Target, Timings, Word
+from sottovoce.core.transform import Wrapped
+from sottovoce.errors import InputError, MissingPower
+
+MOST_PASSES = 100_000
+
+
+@final
+@dataclass(frozen=True)
+class Passes:
+    """The passes of a target over a batch, run when they are asked for and `at_once` rows at a time.
+
+    Pass k of a clip draws under a name of its own, so that it hears the same noise in any batch.
+    """
+
+    target: Target
+    batch: AudioBatch
+    draws: Draws
+    count: int
+    at_once: int = 64
+
+    def texts(self) -> list[list[str]]:
+        """What each pass says, pass by pass: `[clip][pass]`."""
+        found: list[list[str]] = [[] for _ in self.batch.ids]
+        for rows, piece in self._pieces():
+            for row, text in zip(rows, self.target.decode(piece, draws=self.draws), strict=True):
+                found[row].append(text)
+        return found
+
+    def words(self) -> list[list[list[Word]]]:
+        """The same with the time of every word, `[clip][pass][word]`; the target must offer `Timings`."""
+        power = self.target.power(Timings)
+        found: list[list[list[Word]]] = [[] for _ in self.batch.ids]
+        for rows, piece in self._pieces():
+            for row, words in zip(rows, power.timings(piece, draws=self.draws), strict=True):
+                found[row].append(words)
+        return found
+
+    def mean_scores(self) -> Tensor:
+        """Class scores `(batch, classes)`, averaged over the passes; the target must offer `Scores`."""
+        power = self.target.power(Scores)
+        total = torch.zeros(len(self.batch), len(power.classes), device=self.batch.device)
+        for rows, piece in self._pieces():
+            scores = power.scores(piece, draws=self.draws)
+            total.index_add_(0, torch.tensor(rows, device=total.device), scores.to(total))
+        return total / self.count
+
+    def mean_log_probs(self) -> tuple[Tensor, Tensor]:
+        """Scores of tokens `(batch, frames, tokens)`, averaged over the passes, and each clip's frames."""
+        power = self.target.power(Frames)
+        # One pass first, for the number of frames: pieces may be narrower than the batch.
+        first, frames = power.log_probs(self.batch, draws=self.draws)
+        total = torch.zeros_like(first)
+        for rows, piece in self._pieces():
+            scores, _ = power.log_probs(piece, draws=self.draws)
+            places = torch.tensor(rows, device=total.device)
+            total[:, : scores.shape[1]].index_add_(0, places, scores.to(total))
+        return total / self.count, frames
+
+    def _pieces(self) -> Iterator[tuple[list[int], AudioBatch]]:
+        """Rows of the batch, repeated: pass after pass, so that all clips of a pass stand together."""
+        places = [(row, turn) for turn in range(self.count) for row in range(len(self.batch))]
+        for first in range(0, len(places), self.at_once):
+            some = places[first : first + self.at_once]
+            rows = [row for row, _ in some]
+            names = [f"{self.batch.ids[row]}\x1f{turn}" for row, turn in some]
+            yield rows, self.batch.repeated(rows, names)
+
+
+class Vote(ABC):
+    """How passes elect one answer. A subclass is a frozen dataclass with `passes` and an `elect`."""
+
+    passes: int
+    needs: ClassVar[tuple[type, ...]] = ()
+    """Powers that the target must have."""
+
+    @abstractmethod
+    def elect(self, passes: Passes) -> list[str]:
+        """One text a clip."""
+
+    def check(self, target: Target) -> None:
+        """Raise where this vote cannot be held over this target."""
+        for kind in self.needs:
+            target.power(kind)
+        if not 1 <= self.passes <= MOST_PASSES:
+            raise InputError(f"expected 1 to {MOST_PASSES:,} passes, got {self.passes}; 16 is usual.")
+
+
+@final
+@dataclass(frozen=True)
+class Voted(Wrapped):
+    """A random target that answers with a vote over several passes.
+
+    What an attack climbs is one pass: the vote counts, and counting has no gradient. `Averaged` around it
+    gives the gradient of the expectation that the vote estimates. What a user reads is the vote.
+    """
+
+    target: Target
+    vote: Vote
+    at_once: int = 64
+
+    def __post_init__(self) -> None:
+        self.vote.check(self.target)
+        if self.at_once < 1:
+            raise InputError(f"expected at least 1 row at once, got {self.at_once}; 64 is usual.")
+
+    @property
+    def exact(self) -> bool:  # type: ignore[override]
+        return False
+
+    def power(self, kind: type[Power]) -> Power:
+        if kind in (Timings, Frames):
+            raise MissingPower(
+                f"a vote offers no {kind.__name__}: an elected text has no pass of its own; ask the target "
+                "inside."
+            )
+        return super().power(kind)
+
+    def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:
+        return self.target.loss(batch, labels, draws=draws)
+
+    def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
+        passes = Passes(self.target, batch, draws.turn("vote"), self.vote.passes, self.at_once)
+        try:
+            with torch.no_grad():
+                return self.vote.elect(passes)
+        except torch.OutOfMemoryError:
+            rows = min(self.at_once, len(batch) * self.vote.passes)
+            raise InputError(
+                f"expected memory for {rows} clips of {batch.waveforms.shape[1]} samples at once, got too "
+                "little; take fewer passes or a smaller batch."
+            ) from None
+
+    def scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
+        return self.target.power(Scores).scores(batch, draws=draws)
+
+    def loss_and_match(
+        self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws, first_token: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        inner = self.target.power(Matches)
+        return inner.loss_and_match(batch, labels, draws=draws, first_token=first_token)
+
+    def language_scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
+        return self.target.power(Languages).language_scores(batch, draws=draws)
+
+    def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[Word]]:
+        return self.power(Timings).timings(batch, draws=draws)
+
+    def log_probs(self, batch: AudioBatch, *, draws: Draws) -> tuple[Tensor, Tensor]:
+        return self.power(Frames).log_probs(batch, draws=draws)

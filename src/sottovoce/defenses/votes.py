@@ -1,0 +1,62 @@
+"""Votes over the passes of a random target: one sentence, the majority, the mean of the scores."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+from sottovoce.core.target import Frames, Scores, Target
+from sottovoce.core.vote import Passes, Vote
+from sottovoce.errors import MissingPower
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class OneSentence(Vote):
+    """No vote at all: the first pass speaks for all."""
+
+    passes: int = 1
+
+    def elect(self, passes: Passes) -> list[str]:
+        return [texts[0] for texts in passes.texts()]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Majority(Vote):
+    """The text that most passes say; of equals, the one that was said first."""
+
+    passes: int = 16
+
+    def elect(self, passes: Passes) -> list[str]:
+        return [most_common(texts) for texts in passes.texts()]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Average(Vote):
+    """The decision on the mean of all passes' scores: of classes, or of tokens frame by frame (CTC)."""
+
+    passes: int = 16
+
+    def elect(self, passes: Passes) -> list[str]:
+        target = passes.target
+        if target.offers(Scores):
+            classes = target.power(Scores).classes
+            return [classes[place] for place in passes.mean_scores().argmax(dim=1).tolist()]
+        return target.power(Frames).spell(*passes.mean_log_probs())
+
+    def check(self, target: Target) -> None:
+        super().check(target)
+        if not target.offers(Scores) and not target.offers(Frames):
+            raise MissingPower(
+                f"{type(target).__name__} has no scores to average: expected a classifier or a CTC model; "
+                "vote with majority or rover."
+            )
+
+
+def most_common(texts: Sequence[str]) -> str:
+    """The text that comes most often, the first of equals."""
+    return Counter(texts).most_common(1)[0][0]
