@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sottovoce.audit.parts import Part, split_list
 from sottovoce.audit.plan import Plan, make_plan, read_plan
 from sottovoce.errors import InputError, UnknownName
+from sottovoce.testing.toys import ToyClassifier, toy_random
 
 
 def test_a_part_reads_as_name_and_settings() -> None:
@@ -49,14 +50,74 @@ def test_the_grid_has_every_combination_once() -> None:
     ]
 
 
-def test_a_defense_is_part_of_a_cell() -> None:
+def test_a_defense_is_part_of_a_cell_and_meets_three_attackers() -> None:
     plan = make_plan(
-        {"attacks": ["pgd"], "budgets": ["snr(db=20)"], "defenses": ["none", "quantise(bits=8)+gaussian"]}
+        {
+            "attacks": ["noise", "pgd"],
+            "budgets": ["snr(db=20)", "snr(db=30)"],
+            "defenses": ["none", "quantise(bits=8)+gaussian"],
+            "black_box": "genetic(steps=7)",
+        }
     )
-    assert [cell.id for cell in plan.cells()] == [
-        "pgd_evade_snr-db-20",
-        "quantise-bits-8-gaussian_pgd_evade_snr-db-20",
+    behind = "quantise-bits-8-gaussian"
+    assert [(cell.id, cell.attacker) for cell in plan.cells()] == [
+        ("noise_evade_snr-db-20", "plain"),
+        ("noise_evade_snr-db-30", "plain"),
+        ("pgd_evade_snr-db-20", "plain"),
+        ("pgd_evade_snr-db-30", "plain"),
+        # Noise looks at nothing: there is no other form of it.
+        (f"{behind}_noise_evade_snr-db-20", "plain"),
+        (f"{behind}_noise_evade_snr-db-30", "plain"),
+        (f"{behind}_pgd_evade_snr-db-20", "adaptive"),
+        (f"{behind}_pgd_evade_snr-db-30", "adaptive"),
+        (f"{behind}_pgd_evade_snr-db-20_transfer", "transfer"),
+        (f"{behind}_pgd_evade_snr-db-30_transfer", "transfer"),
+        (f"{behind}_genetic-steps-7_evade_snr-db-20", "black-box"),
+        (f"{behind}_genetic-steps-7_evade_snr-db-30", "black-box"),
     ]
+
+
+def attackers(**settings: object) -> list[tuple[str, str]]:
+    """Attack and attacker of every cell behind a defense."""
+    base = {"attacks": ["pgd"], "budgets": ["snr(db=20)"], "defenses": ["quantise"]}
+    return [(cell.attack.name, cell.attacker) for cell in make_plan(base | settings).cells()]
+
+
+def test_a_black_box_joins_unless_one_is_listed() -> None:
+    assert attackers() == [("pgd", "adaptive"), ("pgd", "transfer"), ("genetic", "black-box")]
+    listed = [("pgd", "adaptive"), ("pgd", "transfer"), ("taori", "black-box")]
+    assert attackers(attacks=["pgd", "taori(steps=3)"]) == listed
+    assert attackers(attacks=["pgd", "taori(steps=3)"], black_box="taori(steps=3)") == listed
+    both = [*listed, ("genetic", "black-box")]
+    assert attackers(attacks=["pgd", "taori(steps=3)"], black_box="genetic(steps=3)") == both
+    # It is the list that says what attacks a bare model.
+    assert attackers(defenses=["none"]) == [("pgd", "plain")]
+    assert attackers(defenses=["none"], attacks=["genetic"]) == [("genetic", "plain")]
+
+
+def test_fewer_attackers_must_be_asked_for() -> None:
+    assert attackers(attackers=["transfer"]) == [("pgd", "transfer")]
+    assert attackers(attackers=["adaptive"]) == [("pgd", "adaptive")]
+    # What is listed runs, whoever else is left out.
+    assert attackers(attackers=["adaptive"], attacks=["pgd", "genetic"]) == [
+        ("pgd", "adaptive"),
+        ("genetic", "black-box"),
+    ]
+
+
+def test_a_universal_attack_is_adaptive_and_transferred() -> None:
+    assert attackers(attacks=["uap"], attackers=["adaptive", "transfer"]) == [
+        ("uap", "adaptive"),
+        ("uap", "transfer"),
+    ]
+
+
+def test_passes_follow_from_the_target_unless_they_are_named() -> None:
+    assert (make_plan({}).passes(toy_random()), make_plan({}).passes(ToyClassifier())) == (16, 1)
+    assert make_plan({"average": 3}).passes(toy_random()) == 3
+    assert make_plan({"average": 1}).passes(toy_random()) == 1
+    # Named, they hold for a target that is random and does not say so.
+    assert make_plan({"average": 3}).passes(ToyClassifier()) == 3
 
 
 def test_a_plan_survives_its_file(tmp_path: Path) -> None:
@@ -91,6 +152,12 @@ def test_the_run_id_hangs_on_every_entry() -> None:
         ({"bits": 1}, "bits"),
         ({"limit": 0}, "limit"),
         ({"audio": "some"}, "audio"),
+        ({"average": 0}, "average"),
+        ({"attackers": []}, "attackers"),
+        ({"attackers": ["nobody"]}, "attackers"),
+        ({"black_box": "pgd"}, "scores or decisions alone, got pgd"),
+        ({"black_box": "genetik"}, "did you mean 'genetic'"),
+        ({"probe": -1}, "probe"),
     ],
 )
 def test_a_bad_plan_is_one_clear_sentence(settings: dict[str, object], message: str) -> None:

@@ -65,3 +65,74 @@ def test_a_part_of_a_report_knows_its_speakers() -> None:
     # Eight clips of four speakers.
     some = judged.estimate("snr", np.arange(12) < 8)
     assert some is not None and (some.n, some.method) == (8, "bootstrap 95%")
+
+
+def outcome(cell: str, clip: str, errors: int, words: int, changed: bool = True) -> Record:
+    parts = {"success": [float(changed), 1.0], "wer": [float(errors), float(words)], "snr": [20.0, 1.0]}
+    return Record(
+        cell=cell, clip=clip, status="ok", achieved=changed, achieved_unrounded=changed, parts=parts
+    )
+
+
+def test_each_clip_counts_under_the_attack_that_did_it_most_harm() -> None:
+    plan = make_plan(
+        {
+            "attacks": ["noise", "pgd"], "budgets": ["snr(db=20)"], "defenses": ["quantise"],
+            "black_box": "genetic(steps=9)",
+        }
+    )  # fmt: skip
+    behind = "quantise_{}_evade_snr-db-20"
+    errors = {
+        # Clips of 10 and of 2 words, and one of 4 that the universal fit, say, left out elsewhere.
+        behind.format("noise"): {"a": (10, 10, True), "b": (0, 2, False), "c": (0, 4, False)},
+        behind.format("pgd"): {"a": (4, 10, True), "b": (1, 2, True), "c": (0, 4, False)},
+        behind.format("pgd") + "_transfer": {"a": (6, 10, True), "b": (0, 2, False)},
+        behind.format("genetic-steps-9"): {"a": (0, 10, False), "b": (0, 2, False), "c": (1, 4, True)},
+    }
+    found = summarise(
+        plan, [outcome(cell, clip, *rest) for cell, clips in errors.items() for clip, rest in clips.items()]
+    )
+    (group,) = found.groups
+    assert group.lead == "wer" and group.strongest is not None
+    # Transferred 6 of 12 words, adaptive 5 of 16: the strongest single attack is the transferred one.
+    assert group.strongest.item.cell.id == behind.format("pgd") + "_transfer"
+    assert group.strongest.item.estimates["wer"].value == pytest.approx(6 / 12)
+    # Noise is no attack. Clip by clip: 6 of 10, 1 of 2 and 1 of 4 words, and every transcript changed.
+    assert group.strongest.attacks == 3
+    assert group.strongest.per_clip["wer"].value == pytest.approx(8 / 16)
+    assert (group.strongest.per_clip["success"].value, group.strongest.per_clip["success"].n) == (1.0, 3)
+    (shown,) = found.to_json()["strongest"]
+    assert (shown["cell"], shown["attacker"], shown["attacks"]) == (
+        "quantise_pgd_evade_snr-db-20_transfer",
+        "transfer",
+        3,
+    )
+    assert shown["metrics"]["wer"]["value"] == 0.5 and shown["per_clip"]["success"]["n"] == 3
+
+
+def test_a_broken_clip_is_broken_whichever_attack_broke_it() -> None:
+    plan = make_plan({"attacks": ["noise", "fgsm", "pgd"], "budgets": ["snr(db=20)"]})
+    outcomes = {"noise": "ooox", "fgsm": "oxo.", "pgd": "xoo."}
+    records = [
+        Record(
+            cell=f"{attack}_evade_snr-db-20",
+            clip=str(place),
+            status="ok",
+            parts={"success": [float("nan") if letter == "." else float(letter == "x"), 1.0]},
+        )
+        for attack, letters in outcomes.items()
+        for place, letter in enumerate(letters)
+    ]
+    (group,) = summarise(plan, records).groups
+    assert group.strongest is not None
+    # One of three each, and two of three together; the fourth clip was heard wrong before.
+    assert (group.strongest.per_clip["success"].value, group.strongest.per_clip["success"].n) == (
+        pytest.approx(2 / 3),
+        3,
+    )
+
+
+def test_noise_alone_is_no_attack() -> None:
+    plan = make_plan({"attacks": ["noise"], "budgets": ["snr(db=20)"]})
+    (group,) = summarise(plan, [outcome("noise_evade_snr-db-20", "a", 1, 2)]).groups
+    assert group.strongest is None and group.noise is not None

@@ -52,6 +52,31 @@ def test_json_is_for_machines(mean_model: str, mean_clips: Path, tmp_path: Path)
     assert (tmp_path / content["report"]).exists()
 
 
+def test_a_defended_target_is_attacked_by_three(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
+    words = (
+        "--defenses",
+        "gaussian(sigma=0.001)",
+        "--attacks",
+        "pgd(steps=20)",
+        "--snr=-3",
+        "--average",
+        "2",
+    )
+    more = ("--black-box", "genetic(steps=3, population=4)", "--probe", "2", "--audio", "none", "--json")
+    done = sottovoce("audit", "--model", mean_model, "--data", "clips", *words, *more, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    content = json.loads(done.stdout)
+    assert [cell["attacker"] for cell in content["cells"]] == ["adaptive", "transfer", "black-box"]
+    (strongest,) = content["strongest"]
+    assert (strongest["attacks"], strongest["per_clip"]["success"]["value"]) == (3, 1.0)
+    passed = {check["kind"]: check["passed"] for check in content["checks"]}
+    assert (passed["attackers"], passed["averaging"], passed["adaptive"], passed["no-noise"]) == (
+        True, True, True, False,
+    )  # fmt: skip
+    plan = (Path(tmp_path / content["report"]).parent / "plan.yaml").read_text()
+    assert "average: 2\n" in plan and "black_box: genetic(steps=3, population=4)\n" in plan
+
+
 def test_a_bad_clip_ends_with_exit_code_1(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
     (mean_clips / "up" / "broken.wav").write_bytes(b"no audio")
     done = sottovoce(
@@ -68,6 +93,9 @@ def test_a_bad_clip_ends_with_exit_code_1(mean_model: str, mean_clips: Path, tmp
         (["audit", "--attacks", "pdg"], "did you mean 'pgd'?"),
         (["audit", "--snr", "loud"], "expected decibels"),
         (["audit", "--snr", "60:20:10"], "expected decibels"),
+        (["audit", "--attackers", "nobody"], "attackers"),
+        (["audit", "--black-box", "pgd"], "scores or decisions alone"),
+        (["audit", "--average", "0"], "average"),
         (["audit", "--data", "nowhere"], "nowhere"),
         (["audit", "--data", "empty"], "empty"),
         (["audit", "--model", "keywort"], "did you mean 'keyword'?"),

@@ -60,6 +60,9 @@ AT_MOST = {
 # Targets that ask for a model of the user's own; they have tests of their own.
 OPEN_TARGETS = {"deepspeech2", "huggingface", "python", "speechbrain", "whisper"}
 
+# Transforms for rates that the toys' 1000 Hz is below; they have tests of their own.
+HIGH_RATE = {"mp3", "resample"}
+
 TOYS: dict[str, Any] = {
     "classifier": ToyClassifier,
     "ctc": ToyCtc,
@@ -127,7 +130,7 @@ def test_transforms(name: str) -> None:
     check_transform(build("transform", name))
 
 
-@pytest.mark.parametrize("name", registry.names("transform"))
+@pytest.mark.parametrize("name", sorted(set(registry.names("transform")) - HIGH_RATE))
 def test_defended_targets(name: str) -> None:
     check_target(Defended(ToyClassifier(), (build("transform", name),)))
 
@@ -135,7 +138,12 @@ def test_defended_targets(name: str) -> None:
 @pytest.mark.parametrize("toy", ["random", "defended-ctc"])
 @pytest.mark.parametrize("name", registry.names("vote"))
 def test_votes(name: str, toy: str) -> None:
-    check_target(Voted(TOYS[toy](), build("vote", name)))
+    vote, target = build("vote", name), TOYS[toy]()
+    if name == "rover" and target.says == "class":
+        with pytest.raises(MissingPower):
+            Voted(target, vote)
+        return
+    check_target(Voted(target, vote))
 
 
 @pytest.mark.parametrize("name", registry.names("budget"))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.target import Scores, Target
 from sottovoce.core.transform import Averaged, Defended, StraightThrough, Transform
 from sottovoce.errors import InputError, MissingPower
-from sottovoce.testing import ToyClassifier, ToyCtc, ToyNoise, clips_for
+from sottovoce.testing import ToyClassifier, ToyCtc, ToyNoise, clips_for, toy_random
 
 DRAWS = Draws(0)
 
@@ -79,14 +79,38 @@ def test_two_of_the_same_transform_draw_apart() -> None:
     assert float(heard.std()) == pytest.approx(2**0.5, rel=0.1)
 
 
-def test_averaged_is_the_mean_over_passes() -> None:
-    averaged = Averaged(Total(), passes=3)
+@pytest.mark.parametrize("at_once", [1, 2, 3, 100])
+def test_averaged_is_the_mean_over_passes(at_once: int) -> None:
+    averaged = Averaged(Total(), passes=3, at_once=at_once)
     labels = ["", ""]
-    single = [Total().loss(clips(), labels, draws=DRAWS.turn("pass", k)) for k in range(3)]
+    names = [tuple(f"{name}\x1f{turn}" for name in clips().ids) for turn in range(3)]
+    single = [Total().loss(replace(clips(), ids=ids), labels, draws=DRAWS.turn("pass")) for ids in names]
     assert len({float(loss[0]) for loss in single}) == 3
     found = averaged.loss(clips(), labels, draws=DRAWS)
     assert torch.allclose(found, (single[0] + single[1] + single[2]) / 3)
     assert averaged.decode(clips(), draws=DRAWS) == ["0.08", "0.50"]
+
+
+@pytest.mark.parametrize("at_once", [1, 4, 100])
+def test_the_gradient_of_the_mean_is_the_mean_of_the_gradients(at_once: int) -> None:
+    inner = toy_random()
+    batch = clips_for(inner)
+    labels = inner.decode(batch, draws=DRAWS)
+
+    def slope(losses: Callable[[AudioBatch], torch.Tensor]) -> torch.Tensor:
+        leaf = batch.waveforms.clone().requires_grad_()
+        # Weights other than 1, so that a chain rule that forgets them shows.
+        weights = torch.arange(1.0, len(batch) + 1)
+        (found,) = torch.autograd.grad((weights * losses(batch.with_waveforms(leaf))).sum(), leaf)
+        return found
+
+    def one_by_one(heard: AudioBatch) -> torch.Tensor:
+        turns = [replace(heard, ids=tuple(f"{name}\x1f{turn}" for name in heard.ids)) for turn in range(3)]
+        return torch.stack([inner.loss(each, labels, draws=DRAWS.turn("pass")) for each in turns]).mean(dim=0)
+
+    averaged = Averaged(inner, passes=3, at_once=at_once)
+    found = slope(lambda heard: averaged.loss(heard, labels, draws=DRAWS))
+    assert torch.allclose(found, slope(one_by_one), atol=1e-6, rtol=1e-4)
 
 
 def test_wrapped_targets_have_the_powers_of_the_inner_one() -> None:
@@ -107,5 +131,5 @@ def test_wrapped_targets_have_the_powers_of_the_inner_one() -> None:
 def test_bad_settings() -> None:
     with pytest.raises(InputError, match="at least one transform"):
         Defended(ToyClassifier(), ())
-    with pytest.raises(InputError, match="at least 1 pass, got 0"):
+    with pytest.raises(InputError, match="at least 1 pass and 1 row at once, got 0 and 128"):
         Averaged(ToyClassifier(), passes=0)

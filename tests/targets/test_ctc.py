@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sottovoce.core.draws import Draws
 from sottovoce.errors import InputError
-from sottovoce.targets.ctc import Vocabulary, align, beam_tokens, greedy_tokens
+from sottovoce.targets.ctc import Vocabulary, align, beam_tokens, greedy_spans, greedy_tokens
 from sottovoce.testing import ToyCtc, check_target, clips_for
 
 LETTERS = Vocabulary(("", "a", "b", " "), blank=0, case="lower")
@@ -90,3 +90,25 @@ def test_match_says_whether_the_label_is_the_greedy_text() -> None:
 
 def test_beams_keep_the_laws() -> None:
     check_target(ToyCtc(beams=4))
+
+
+def test_greedy_spans_by_hand() -> None:
+    scores = one_hot(0, 1, 1, 0, 1, 2, 2)[0].double().numpy()
+    assert greedy_spans(scores, blank=0) == ([1, 1, 2], [(1, 3), (4, 5), (5, 7)])
+    assert greedy_spans(one_hot(0, 0)[0].double().numpy(), blank=0) == ([], [])
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 12))
+@settings(max_examples=30, deadline=None)
+def test_the_greedy_path_is_the_alignment_of_its_own_tokens(seed: int, frames: int) -> None:
+    random = np.random.default_rng(seed)
+    scores = np.log(random.dirichlet(np.ones(4), size=frames))
+    tokens, spans = greedy_spans(scores, blank=0)
+    assert align(scores, tokens, blank=0) == spans
+
+
+def test_confidence_is_the_geometric_mean_over_letters() -> None:
+    # "ab" with 0.9 for a (its best frame) and 0.4 for b: sqrt(0.36) = 0.6.
+    frames = np.log([[0.1, 0.8, 0.05, 0.05], [0.04, 0.9, 0.03, 0.03], [0.2, 0.2, 0.4, 0.2]])
+    (word,) = ToyCtc()._words(frames)
+    assert word.confidence == pytest.approx(0.6)

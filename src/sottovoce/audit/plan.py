@@ -1,8 +1,13 @@
-"""A plan: a grid of cells, defense x attack x goal x budget, on one model and one set of clips."""
+"""A plan: a grid of cells, defense x attack x goal x budget, on one model and one set of clips.
+
+Behind a defense every attack that follows gradients comes in two forms, and a search by scores joins them:
+a defense is as strong as it is under the strongest of the three, and no one knows beforehand which that is.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import product
@@ -15,10 +20,23 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sottovoce import __version__, registry
 from sottovoce.audit.defense import NO_DEFENSE, Defense
 from sottovoce.audit.parts import Part
-from sottovoce.core.target import Says
+from sottovoce.core.attack import Attack, Sight
+from sottovoce.core.budget import Ball
+from sottovoce.core.target import Says, Target
 from sottovoce.errors import InputError, UnknownName
 
 LONGEST_ID = 200
+PASSES = 16
+"""Passes of a random target that a gradient is averaged over, where the plan does not say."""
+Attacker = Literal["plain", "adaptive", "transfer", "black-box"]
+"""What an attack knows of a defense. adaptive: all of it, and goes through it. transfer: nothing; it attacks
+the bare model, and what it finds is tried on the defended one. black-box: what the defended target answers,
+scores or decisions, and no gradient. plain: there is no defense, or nothing of it to know."""
+
+
+BLACK_BOX = Part.parse("genetic(steps=100, population=10)")
+"""For the same number of queries as strong as taori, on words and on sentences, and harder to filter out:
+what taori adds lies above 7 kHz."""
 
 
 def _parts(*texts: str) -> tuple[Part, ...]:
@@ -33,12 +51,15 @@ class Cell:
     attack: Part
     goal: Part
     budget: Part
+    attacker: Attacker = "plain"
 
     @property
     def id(self) -> str:
         words = [str(self.attack), str(self.goal), str(self.budget)]
         if self.defense != NO_DEFENSE:
             words.insert(0, self.defense)
+        if self.attacker == "transfer":
+            words.append(self.attacker)
         name = "_".join(re.sub(r"[^A-Za-z0-9.-]+", "-", word).strip("-") for word in words)
         # A name of a folder may have 255 letters; a text to force can be longer than that.
         if len(name) <= LONGEST_ID:
@@ -52,6 +73,11 @@ class Cell:
     @property
     def universal(self) -> bool:
         return self.attack.name in registry.names("universal")
+
+    @property
+    def sees(self) -> Sight:
+        """What its attack looks at in the target."""
+        return sight(self.attack)
 
 
 class Plan(BaseModel):
@@ -71,8 +97,24 @@ class Plan(BaseModel):
     limit: int | None = Field(
         None, ge=1, description="at most so many clips, evenly over classes or speakers"
     )
-    defenses: tuple[str, ...] = Field((NO_DEFENSE,), description="transforms before the model, joined by +")
-    average: int = Field(1, ge=1, description="passes a gradient is averaged over when the target is random")
+    defenses: tuple[str, ...] = Field(
+        (NO_DEFENSE,), description="transforms before the model and a vote over its answers, joined by +"
+    )
+    average: int | None = Field(
+        None,
+        ge=1,
+        description=f"passes a gradient is averaged over; none: {PASSES} where the target is random, else 1",
+    )
+    attackers: tuple[Literal["adaptive", "transfer", "black-box"], ...] = Field(
+        ("adaptive", "transfer", "black-box"),
+        min_length=1,
+        description="who attacks a defended target: through the defense, from the bare model, by its scores",
+    )
+    black_box: Part | None = Field(
+        None,
+        description="the black-box attack on defended targets; none: a genetic search, unless an attack of "
+        "the list sees scores",
+    )
     attacks: tuple[Part, ...] = _parts("noise", "fgsm", "pgd", "deepfool")
     goals: tuple[Part, ...] = _parts("evade")
     budgets: tuple[Part, ...] = _parts(*(f"snr(db={db})" for db in (20, 30, 40, 50, 60)))
@@ -81,6 +123,11 @@ class Plan(BaseModel):
     bits: int | None = Field(16, ge=2, le=24, description="grid of the saved examples; null keeps floats")
     batch: int = Field(32, ge=1, description="clips attacked at once")
     audio: Literal["all", "none"] = "all"
+    probe: int = Field(
+        8,
+        ge=0,
+        description="clips on which the strongest attack is tried again with more steps and passes; 0: none",
+    )
 
     @staticmethod
     def usual(says: Says) -> dict[str, Any]:
@@ -95,7 +142,7 @@ class Plan(BaseModel):
         }
 
     def cells(self) -> list[Cell]:
-        cells = [Cell(*parts) for parts in product(self.defenses, self.attacks, self.goals, self.budgets)]
+        cells = [cell for defense in self.defenses for cell in self._behind(defense)]
         ids = [cell.id for cell in cells]
         for cell in cells:
             if ids.count(cell.id) > 1:
@@ -106,13 +153,54 @@ class Plan(BaseModel):
             )
         return cells
 
+    def _behind(self, defense: str) -> Iterator[Cell]:
+        """All cells of one defense: each attack in all its forms, then the black box that joins them."""
+        for attack in self.attacks:
+            for attacker in self._forms(defense, attack):
+                for goal, budget in product(self.goals, self.budgets):
+                    yield Cell(defense, attack, goal, budget, attacker)
+        box = self._joining(defense)
+        if box is None:
+            return
+        for goal, budget in product(self.goals, self.budgets):
+            # One that was asked for by name is refused where it cannot search; this one stays away.
+            if self.black_box is not None or can_search(box, budget):
+                yield Cell(defense, box, goal, budget, "black-box")
+
+    def _forms(self, defense: str, attack: Part) -> tuple[Attacker, ...]:
+        sees = sight(attack)
+        if defense == NO_DEFENSE or sees == "nothing":
+            return ("plain",)
+        if sees != "gradient":
+            return ("black-box",)
+        return tuple(attacker for attacker in self.attackers if attacker != "black-box")
+
+    def _joining(self, defense: str) -> Part | None:
+        """The black-box attack that joins those of the list; none where one of them will do."""
+        if defense == NO_DEFENSE or "black-box" not in self.attackers:
+            return None
+        if self.black_box is None:
+            listed = any(sight(attack) == "scores" for attack in self.attacks)
+            return None if listed else BLACK_BOX
+        return None if self.black_box in self.attacks else self.black_box
+
+    def passes(self, target: Target) -> int:
+        """Passes of a target that a gradient is averaged over."""
+        return self.average or (PASSES if target.random else 1)
+
     def check(self) -> None:
         """Build every part once, so that a bad plan stops before any work."""
         for cell in self.cells():
             cell.goal.build("goal")
             cell.budget.build("budget")
             cell.attack.build(attack_kind(cell.attack.name))
-            Defense.parse(cell.defense)
+        for defense in self.defenses:
+            Defense.parse(defense)
+        if self.black_box is not None and sight(self.black_box) not in ("scores", "decisions"):
+            raise InputError(
+                "plan entry 'black_box': expected an attack that sees scores or decisions alone, got "
+                f"{self.black_box}; genetic and taori do."
+            )
         for name in self.metrics:
             registry.find("metric", name)
 
@@ -158,3 +246,15 @@ def attack_kind(name: str) -> Literal["attack", "universal"]:
     if name not in single and name not in universal:
         raise UnknownName("attack", name, [*single, *universal])
     return "universal" if name in universal else "attack"
+
+
+def sight(attack: Part) -> Sight:
+    """What an attack looks at in a target. Universal attacks follow gradients."""
+    built = attack.build(attack_kind(attack.name))
+    return built.sees if isinstance(built, Attack) else "gradient"
+
+
+def can_search(attack: Part, budget: Part) -> bool:
+    """Whether an attack on single clips works inside a kind of budget."""
+    built, room = attack.build("attack"), budget.build("budget")
+    return isinstance(room, built.budgets) and not (isinstance(room, Ball) and room.norm not in built.norms)

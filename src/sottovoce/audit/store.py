@@ -1,4 +1,4 @@
-"""The folder of a run: plan.yaml, about.json, trials.jsonl, audio/, perturbations/, report.html."""
+"""The folder of a run: plan, about, trials and probes, audio/, perturbations/, report.html."""
 
 from __future__ import annotations
 
@@ -32,6 +32,10 @@ class RunFolder:
     @property
     def records_path(self) -> Path:
         return self.path / "trials.jsonl"
+
+    @property
+    def probes_path(self) -> Path:
+        return self.path / "probes.jsonl"
 
     @property
     def report_path(self) -> Path:
@@ -78,6 +82,13 @@ class RunFolder:
 
     def writer(self) -> RecordWriter:
         return RecordWriter(self.records_path)
+
+    def probes(self) -> Iterator[Record]:
+        """Attacks that were tried again on a few clips with other settings; see `sottovoce.audit.probe`."""
+        return read_records(self.probes_path)
+
+    def probe_writer(self) -> RecordWriter:
+        return RecordWriter(self.probes_path)
 
     def perturbation_path(self, cell: str) -> Path:
         return self.path / "perturbations" / f"{cell}.safetensors"

@@ -63,10 +63,39 @@ def audit(
     ] = None,
     defenses: Annotated[
         str | None,
-        typer.Option(help="none, 'gaussian(sigma=0.01)', or several joined by +.", show_default="none"),
+        typer.Option(
+            help="none, 'gaussian(sigma=0.01)+majority(passes=8)': transforms and a vote, joined by +.",
+            show_default="none",
+        ),
     ] = None,
     average: Annotated[
-        int | None, typer.Option(help="Passes to average over when a defense is random.", show_default="1")
+        int | None,
+        typer.Option(
+            help="Passes that each gradient is averaged over.",
+            show_default="16 where the target is random, or 1",
+        ),
+    ] = None,
+    attackers: Annotated[
+        str | None,
+        typer.Option(
+            help="Who attacks a defended target: adaptive goes through the defense, transfer attacks the "
+            "bare model, black-box sees scores alone.",
+            show_default="adaptive,transfer,black-box",
+        ),
+    ] = None,
+    black_box: Annotated[
+        str | None,
+        typer.Option(
+            help="The black-box attack, such as 'taori(steps=50)'.",
+            show_default="genetic(steps=100, population=10)",
+        ),
+    ] = None,
+    probe: Annotated[
+        int | None,
+        typer.Option(
+            help="Clips on which the strongest attack is tried with twice the steps and passes; 0 for none.",
+            show_default="8",
+        ),
     ] = None,
     fit: Annotated[
         str | None, typer.Option(help="Clips to fit universal attacks on.", show_default="every other clip")
@@ -94,6 +123,10 @@ def audit(
     Without options the shipped keyword spotter is attacked on the shipped clips. The same command goes on
     where an interrupted run stopped. Exit codes: 0 done, 1 some clips failed, 2 a mistake in the command.
 
+    A target behind a defense is attacked by three attackers: one that goes through the defense with averaged
+    gradients, one that knows the bare model alone, and one that sees nothing but scores. The strongest
+    counts. What makes the figures doubtful is said below the table and in the report.
+
     Examples:
 
       sottovoce audit
@@ -102,6 +135,8 @@ def audit(
 
       sottovoce audit --model huggingface:my-model/ --data clips/ --goals 'force(text=stop)'
 
+      sottovoce audit --defenses 'none,gaussian(sigma=0.02)+majority(passes=8)' --attacks noise,pgd --limit 20
+
       sottovoce audit --model whisper:tiny.pt --attacks cw-asr --goals 'force(text="open the door")' --snr 30
     """
     from sottovoce.audit.parts import split_list
@@ -109,13 +144,15 @@ def audit(
     from sottovoce.audit.run import find_device, open_target
 
     settings = read_plan(plan_file) if plan_file is not None else {}
-    lists = {"attacks": attacks, "goals": goals, "defenses": defenses, "metrics": metrics}
+    lists = {
+        "attacks": attacks, "goals": goals, "defenses": defenses, "metrics": metrics, "attackers": attackers,
+    }  # fmt: skip
     settings |= {name: split_list(text) for name, text in lists.items() if text is not None}
     if snr is not None or budgets is not None:
         settings["budgets"] = parse_snr(snr or "") + split_list(budgets or "")
     plain: dict[str, Any] = {
         "model": model, "data": data, "average": average, "fit": fit, "limit": limit, "seed": seed,
-        "batch": batch, "audio": audio,
+        "batch": batch, "audio": audio, "black_box": black_box, "probe": probe,
     }  # fmt: skip
     settings |= {name: value for name, value in plain.items() if value is not None}
     make_plan(settings)  # A mistake shows before the model is loaded.
@@ -127,8 +164,9 @@ def audit(
 
 def run(plan: Plan, out: Path, device: str, target: Target, as_json: bool) -> None:
     from sottovoce.audit.run import run_audit
+    from sottovoce.audit.sanity import examine
     from sottovoce.audit.summary import summarise
-    from sottovoce.cli.show import progress, summary_table
+    from sottovoce.cli.show import list_doubts, progress, summary_table
     from sottovoce.report.html import write_report
 
     console = Console(stderr=as_json)
@@ -137,10 +175,16 @@ def run(plan: Plan, out: Path, device: str, target: Target, as_json: bool) -> No
         advance(0, "writing the report")
         report = write_report(folder)
     summary = summarise(plan, folder.records())
+    checks = examine(plan, summary, folder.probes())
     if as_json:
-        typer.echo(json.dumps({"run": plan.run_id, "report": str(report), **summary.to_json()}))
+        doubts = [check.to_json() for check in checks]
+        typer.echo(
+            json.dumps({"run": plan.run_id, "report": str(report), **summary.to_json(), "checks": doubts})
+        )
     else:
         console.print(summary_table(plan, summary))
+        for line in list_doubts(plan, summary, checks):
+            console.print(line, soft_wrap=True)
         console.print(f"report: {report}", soft_wrap=True)
     for record in summary.failures:
         console.print(

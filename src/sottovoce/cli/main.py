@@ -9,6 +9,7 @@ from rich.console import Console
 
 from sottovoce import __version__
 from sottovoce.cli.audit import audit
+from sottovoce.cli.certify import certify
 from sottovoce.cli.measure import measure
 from sottovoce.cli.parts import parts
 from sottovoce.cli.study import app as study
@@ -25,6 +26,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(audit)
+app.command()(certify)
 app.command()(view)
 app.command()(measure)
 app.command(name="parts")(parts)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
@@ -12,11 +13,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from sottovoce.audit.plan import NO_DEFENSE, Plan
+from sottovoce.audit.defense import NO_DEFENSE
+from sottovoce.audit.flags import Check
+from sottovoce.audit.plan import Plan
 from sottovoce.audit.run import Advance
-from sottovoce.audit.summary import Summary
+from sottovoce.audit.summary import LEADS, Summary
 from sottovoce.core.metric import Estimate
+from sottovoce.report.doubts import word_checks
 from sottovoce.report.reading import WORDS, read_as
+from sottovoce.report.words import FORMS
+
+ANY = "any"
+"""The row of all attacks together, as short as the names of attacks: five budgets fill a terminal."""
 
 
 @contextmanager
@@ -45,7 +53,7 @@ def summary_table(plan: Plan, summary: Summary) -> RenderableType:
     if read_as(name for item in summary.cells for name in item.estimates) is WORDS:
         return Group(*_word_tables(plan, summary))
     title = f"Attack success on {plan.model} in %, with 95 % intervals"
-    return _table(plan, summary, "success", title)
+    return Group(Text(title, style="table.title"), *_tables(plan, summary, "success"))
 
 
 def _word_tables(plan: Plan, summary: Summary) -> list[RenderableType]:
@@ -61,7 +69,7 @@ def _word_tables(plan: Plan, summary: Summary) -> list[RenderableType]:
     return [
         shown
         for name in measured
-        for shown in (Text(titles[name], style="table.title"), _table(plan, summary, name))
+        for shown in (Text(titles[name], style="table.title"), *_tables(plan, summary, name))
     ]
 
 
@@ -78,31 +86,82 @@ def _clean(plan: Plan, summary: Summary) -> str:
     return f"clean {', '.join(words)}" if words else "clean not measured"
 
 
-def _table(plan: Plan, summary: Summary, metric: str, title: str | None = None) -> Table:
+def _tables(plan: Plan, summary: Summary, metric: str) -> list[RenderableType]:
+    """A table a defense; their columns stand under each other."""
+    rows = _rows(summary, metric)
+    widths = [max((len(row.heads[place]) for row in rows), default=0) for place in range(3)]
+    shown: list[RenderableType] = []
+    for defense in plan.defenses:
+        if plan.defenses != (NO_DEFENSE,):
+            shown.append(Text(f"behind {defense}" if defense != NO_DEFENSE else "no defense", style="bold"))
+        shown.append(_table(plan, summary, [row for row in rows if row.defense == defense], widths))
+    if any(row.heads[0] == ANY for row in rows):
+        shown.append(
+            Text(f"{ANY}: each clip under the attack that did it most harm, noise left out", style="dim")
+        )
+    return shown
+
+
+@dataclass
+class Row:
+    """heads: attack, attacker and goal."""
+
+    defense: str
+    heads: tuple[str, str, str]
+    figures: dict[str, Text] = field(default_factory=dict)
+
+
+def _table(plan: Plan, summary: Summary, rows: list[Row], widths: list[int]) -> Table:
     """One metric by attack and budget."""
     budgets = list(dict.fromkeys(item.cell.budget_title for item in summary.cells))
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    rows: dict[tuple[str, ...], dict[str, Estimate | None]] = {}
-    for item in summary.cells:
-        row = rows.setdefault((item.cell.defense, str(item.cell.attack), str(item.cell.goal)), {})
-        row[item.cell.budget_title] = item.estimates.get(metric)
-    columns = [("defense", len(plan.defenses) > 1), ("attack", True), ("goal", len(plan.goals) > 1)]
-    for name, shown in columns:
-        if shown:
-            table.add_column(name, no_wrap=True)
+    defended = plan.defenses != (NO_DEFENSE,)
+    columns = [("attack", True), ("attacker", defended), ("goal", len(plan.goals) > 1)]
+    kept = [place for place, (_, shown) in enumerate(columns) if shown]
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for place in kept:
+        table.add_column(columns[place][0], no_wrap=True, min_width=widths[place])
     for budget in budgets:
         table.add_column(budget, justify="right", no_wrap=True)
-    for key, row in rows.items():
-        heads = [word for word, (_, shown) in zip(key, columns, strict=True) if shown]
-        table.add_row(*heads, *(_percent(row.get(budget)) for budget in budgets))
+    for row in rows:
+        heads = [row.heads[place] for place in kept]
+        table.add_row(*heads, *(row.figures.get(budget, Text("–")) for budget in budgets))
     return table
 
 
-def _percent(estimate: Estimate | None) -> Text:
+def _rows(summary: Summary, metric: str) -> list[Row]:
+    """Every attack, the strongest at each budget in bold, and after them all attacks clip by clip."""
+    rows: dict[tuple[str, ...], Row] = {}
+    found = [group for group in summary.groups if group.strongest is not None and group.strongest.attacks > 1]
+    top = {each.strongest.item.cell.id for each in found if each.strongest and each.lead == metric}
+    for item in summary.cells:
+        cell = item.cell
+        heads = str(cell.attack), FORMS[cell.attacker], str(cell.goal)
+        row = rows.setdefault((cell.defense, *heads), Row(cell.defense, heads))
+        row.figures[cell.budget_title] = _percent(item.estimates.get(metric), bold=cell.id in top)
+    for group in found if metric in LEADS else ():
+        heads = ANY, "", str(group.goal)
+        row = rows.setdefault((group.defense, *heads), Row(group.defense, heads))
+        if group.strongest is not None:
+            row.figures[group.budget_title] = _percent(group.strongest.per_clip.get(metric))
+    return list(rows.values())
+
+
+def list_doubts(plan: Plan, summary: Summary, checks: Sequence[Check]) -> list[Text]:
+    """One line a doubt, with its figures where it is about the strength of the attacks."""
+    lines = []
+    for doubt in word_checks(plan, summary, [check for check in checks if not check.passed]):
+        lines.append(Text.assemble(("doubt", "yellow"), f": {doubt.title}"))
+        if doubt.weighty:
+            lines += [Text(f"  {item}", style="dim") for item in doubt.items]
+            lines.append(Text(f"  next: {doubt.advice}", style="dim"))
+    return lines
+
+
+def _percent(estimate: Estimate | None, bold: bool = False) -> Text:
     if estimate is None or not math.isfinite(estimate.value):
         return Text("–")
     value, _, interval = _plain(estimate).partition(" ")
-    return Text.assemble(f"{value} ", (interval, "dim"))
+    return Text.assemble((f"{value} ", "bold" if bold else ""), (interval, "dim"))
 
 
 def _plain(estimate: Estimate) -> str:

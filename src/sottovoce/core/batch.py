@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -103,12 +103,26 @@ class AudioBatch:
         waveforms = self.waveforms[picked.to(self.device), :width]
         return AudioBatch(waveforms, lengths, self.sample_rate, tuple(self.ids[row] for row in rows))
 
-    def repeated(self, rows: Sequence[int], names: Sequence[str]) -> AudioBatch:
-        """Some of the clips, any of them more than once, under names of their own: each draws for itself."""
-        picked = torch.as_tensor(list(rows), dtype=torch.int64, device=self.device)
-        lengths = self.lengths[picked]
-        waveforms = self.waveforms[picked, : int(lengths.max())]
-        return AudioBatch(waveforms, lengths, self.sample_rate, tuple(names))
+    def passes(self, count: int, at_once: int) -> Iterator[tuple[list[int], AudioBatch]]:
+        """Every clip `count` times, at most `at_once` rows together: rows of this batch, and those clips.
+
+        Pass after pass, so that clips of one pass stand together. Pass k of a clip has a name of its own, and
+        so draws of its own, which are the same in any batch. Values are not checked again.
+        """
+        places = [(row, turn) for turn in range(count) for row in range(len(self))]
+        for first in range(0, len(places), at_once):
+            some = places[first : first + at_once]
+            rows = [row for row, _ in some]
+            picked = torch.tensor(rows, device=self.device)
+            lengths = self.lengths[picked.to(self.lengths.device)]
+            piece = object.__new__(AudioBatch)
+            piece.__dict__.update(
+                waveforms=self.waveforms[picked, : int(lengths.max())],
+                lengths=lengths,
+                sample_rate=self.sample_rate,
+                ids=tuple(f"{self.ids[row]}\x1f{turn}" for row, turn in some),
+            )
+            yield rows, piece
 
     def clip(self, row: int) -> Tensor:
         """One clip without its padding, `(time,)`."""

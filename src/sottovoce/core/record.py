@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Protocol, Self
 
 from sottovoce.errors import StoreError
 
@@ -79,6 +79,12 @@ def read_records(path: Path) -> Iterator[Record]:
                 ) from None
 
 
+class Line(Protocol):
+    """Anything that is kept as a line of JSON."""
+
+    def to_line(self) -> str: ...
+
+
 class RecordWriter:
     """Appends records, flushed and fsynced, so that a kill at any moment loses nothing recorded."""
 
@@ -92,7 +98,7 @@ class RecordWriter:
                 f"cannot write {path}: {error.strerror}; choose a folder you may write to."
             ) from None
 
-    def write(self, records: list[Record]) -> None:
+    def write(self, records: Sequence[Line]) -> None:
         """Append and make durable. On a full disk the file is cut back to whole lines before the error."""
         end = self._file.tell()
         try:

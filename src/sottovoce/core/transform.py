@@ -8,10 +8,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
@@ -148,57 +149,121 @@ class Defended(Wrapped):
         return batch
 
 
+Ask = Callable[[AudioBatch, list[int]], tuple[Tensor, Tensor]]
+"""Loss and match `(rows,)` of some rows of a batch."""
+
+
 @final
 @dataclass(frozen=True)
 class Averaged(Wrapped):
     """Expectation over transformation: loss and scores are means over `passes` draws of a random target.
 
     What a user reads is not averaged: `decode` is the inner target's own, one random pass.
+
+    at_once: clips that are heard together; the gradient of each such piece is taken before the next is
+    heard, so that memory does not grow with the passes.
     """
 
     target: Target
     passes: int = 16
+    at_once: int = 128
 
     def __post_init__(self) -> None:
-        if self.passes < 1:
-            raise InputError(f"expected at least 1 pass, got {self.passes}; 16 is usual.")
+        if self.passes < 1 or self.at_once < 1:
+            raise InputError(
+                f"expected at least 1 pass and 1 row at once, got {self.passes} and {self.at_once}; 16 and "
+                "128 are usual."
+            )
 
     def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:
-        return self._mean(lambda turn: self.target.loss(batch, labels, draws=turn), draws)
+        def ask(piece: AudioBatch, rows: list[int]) -> tuple[Tensor, Tensor]:
+            loss = self.target.loss(piece, [labels[row] for row in rows], draws=draws.turn("pass"))
+            return loss, torch.zeros_like(loss)
+
+        return self._mean_loss(batch, ask)[0]
 
     def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
         return self.target.decode(batch, draws=draws)
 
     def scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
         inner = self.target.power(Scores)
-        return self._mean(lambda turn: inner.scores(batch, draws=turn), draws)
+        return self._mean(batch, lambda piece: inner.scores(piece, draws=draws.turn("pass")))
 
     def loss_and_match(
         self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws, first_token: float = 0.0
     ) -> tuple[Tensor, Tensor]:
         """The mean loss, and whether most passes match."""
         inner = self.target.power(Matches)
-        found = [
-            inner.loss_and_match(batch, labels, draws=turn, first_token=first_token)
-            for turn in self._turns(draws)
-        ]
-        votes = torch.stack([match for _, match in found]).double().mean(dim=0)
-        return torch.stack([loss for loss, _ in found]).mean(dim=0), votes > 0.5
+
+        def ask(piece: AudioBatch, rows: list[int]) -> tuple[Tensor, Tensor]:
+            wanted = [labels[row] for row in rows]
+            return inner.loss_and_match(piece, wanted, draws=draws.turn("pass"), first_token=first_token)
+
+        loss, votes = self._mean_loss(batch, ask)
+        return loss, votes > 0.5
 
     def log_probs(self, batch: AudioBatch, *, draws: Draws) -> tuple[Tensor, Tensor]:
         """The mean of the log probabilities: all passes have the same frames."""
-        found = [self.target.power(Frames).log_probs(batch, draws=turn) for turn in self._turns(draws)]
-        return torch.stack([scores for scores, _ in found]).mean(dim=0), found[0][1]
+        inner, frames = self.target.power(Frames), torch.zeros_like(batch.lengths)
+        found: list[Tensor] = []
+        # A pass at a time: clips of other lengths would have other frames.
+        for rows, piece in batch.passes(self.passes, len(batch)):
+            scores, counts = inner.log_probs(piece, draws=draws.turn("pass"))
+            frames[rows] = counts.to(frames)
+            found.append(scores)
+        return torch.stack(found).mean(dim=0), frames
 
     def language_scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
         inner = self.target.power(Languages)
-        return self._mean(lambda turn: inner.language_scores(batch, draws=turn), draws)
+        return self._mean(batch, lambda piece: inner.language_scores(piece, draws=draws.turn("pass")))
 
     def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[Word]]:
         return self.target.power(Timings).timings(batch, draws=draws)
 
-    def _turns(self, draws: Draws) -> list[Draws]:
-        return [draws.turn("pass", k) for k in range(self.passes)]
+    def _mean(self, batch: AudioBatch, ask: Callable[[AudioBatch], Tensor]) -> Tensor:
+        """The mean of scores `(batch, n)` over the passes."""
+        pieces = list(batch.passes(self.passes, self.at_once))
+        rows = torch.tensor([row for some, _ in pieces for row in some], device=batch.device)
+        scores = torch.cat([ask(piece) for _, piece in pieces])
+        return scores.new_zeros(len(batch), scores.shape[1]).index_add(0, rows, scores) / self.passes
 
-    def _mean(self, ask: Callable[[Draws], Tensor], draws: Draws) -> Tensor:
-        return torch.stack([ask(turn) for turn in self._turns(draws)]).mean(dim=0)
+    def _mean_loss(self, batch: AudioBatch, ask: Ask) -> tuple[Tensor, Tensor]:
+        """The mean loss and the share of matches `(batch,)`."""
+        if not (torch.is_grad_enabled() and batch.waveforms.requires_grad):
+            value, share, _ = self._add_up(batch, ask, sloped=False)
+            return value, share
+        value, share, slope = self._add_up(batch.with_waveforms(batch.waveforms.detach()), ask, sloped=True)
+        found: Tensor = _Known.apply(batch.waveforms, value, slope)  # type: ignore[no-untyped-call]
+        return found, share
+
+    def _add_up(self, batch: AudioBatch, ask: Ask, *, sloped: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """Means of the loss, of the match and, where it is wanted, of the gradient `(batch, time)`."""
+        total = torch.zeros(len(batch), device=batch.device)
+        votes, slope = torch.zeros_like(total), torch.zeros_like(batch.waveforms)
+        for rows, piece in batch.passes(self.passes, self.at_once):
+            places = torch.tensor(rows, device=batch.device)
+            leaf = piece.waveforms.requires_grad_(sloped)
+            loss, match = ask(piece, rows)
+            if sloped:
+                (gradient,) = torch.autograd.grad(loss.sum(), leaf)
+                slope[:, : leaf.shape[1]].index_add_(0, places, gradient)
+            total.index_add_(0, places, loss.detach().to(total))
+            votes.index_add_(0, places, match.to(votes))
+        return total / self.passes, votes / self.passes, slope / self.passes
+
+
+@final
+class _Known(torch.autograd.Function):
+    """A loss `(batch,)` whose gradient to the waveforms `(batch, time)` is known already: no clip's loss
+    depends on another clip."""
+
+    @staticmethod
+    def forward(ctx: Any, waveforms: Tensor, value: Tensor, slope: Tensor) -> Tensor:
+        ctx.save_for_backward(slope)
+        return value.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, weight: Tensor) -> tuple[Tensor, None, None]:
+        (slope,) = ctx.saved_tensors
+        return weight[:, None] * slope, None, None

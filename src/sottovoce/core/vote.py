@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -36,7 +36,7 @@ class Passes:
     def texts(self) -> list[list[str]]:
         """What each pass says, pass by pass: `[clip][pass]`."""
         found: list[list[str]] = [[] for _ in self.batch.ids]
-        for rows, piece in self._pieces():
+        for rows, piece in self.batch.passes(self.count, self.at_once):
             for row, text in zip(rows, self.target.decode(piece, draws=self.draws), strict=True):
                 found[row].append(text)
         return found
@@ -45,7 +45,7 @@ class Passes:
         """The same with the time of every word, `[clip][pass][word]`; the target must offer `Timings`."""
         power = self.target.power(Timings)
         found: list[list[list[Word]]] = [[] for _ in self.batch.ids]
-        for rows, piece in self._pieces():
+        for rows, piece in self.batch.passes(self.count, self.at_once):
             for row, words in zip(rows, power.timings(piece, draws=self.draws), strict=True):
                 found[row].append(words)
         return found
@@ -54,7 +54,7 @@ class Passes:
         """Class scores `(batch, classes)`, averaged over the passes; the target must offer `Scores`."""
         power = self.target.power(Scores)
         total = torch.zeros(len(self.batch), len(power.classes), device=self.batch.device)
-        for rows, piece in self._pieces():
+        for rows, piece in self.batch.passes(self.count, self.at_once):
             scores = power.scores(piece, draws=self.draws)
             total.index_add_(0, torch.tensor(rows, device=total.device), scores.to(total))
         return total / self.count
@@ -62,23 +62,18 @@ class Passes:
     def mean_log_probs(self) -> tuple[Tensor, Tensor]:
         """Scores of tokens `(batch, frames, tokens)`, averaged over the passes, and each clip's frames."""
         power = self.target.power(Frames)
-        # One pass first, for the number of frames: pieces may be narrower than the batch.
-        first, frames = power.log_probs(self.batch, draws=self.draws)
-        total = torch.zeros_like(first)
-        for rows, piece in self._pieces():
-            scores, _ = power.log_probs(piece, draws=self.draws)
-            places = torch.tensor(rows, device=total.device)
+        total, frames = torch.zeros(0), torch.zeros_like(self.batch.lengths)
+        for rows, piece in self.batch.passes(self.count, self.at_once):
+            scores, counts = power.log_probs(piece, draws=self.draws)
+            places = torch.tensor(rows, device=scores.device)
+            frames[places] = counts.to(frames)
+            if not total.numel():
+                total = torch.zeros(len(self.batch), *scores.shape[1:], device=scores.device)
+            # A piece of short clips alone has fewer frames than the batch.
+            missing = scores.shape[1] - total.shape[1]
+            total = torch.nn.functional.pad(total, (0, 0, 0, max(missing, 0)))
             total[:, : scores.shape[1]].index_add_(0, places, scores.to(total))
         return total / self.count, frames
-
-    def _pieces(self) -> Iterator[tuple[list[int], AudioBatch]]:
-        """Rows of the batch, repeated: pass after pass, so that all clips of a pass stand together."""
-        places = [(row, turn) for turn in range(self.count) for row in range(len(self.batch))]
-        for first in range(0, len(places), self.at_once):
-            some = places[first : first + self.at_once]
-            rows = [row for row, _ in some]
-            names = [f"{self.batch.ids[row]}\x1f{turn}" for row, turn in some]
-            yield rows, self.batch.repeated(rows, names)
 
 
 class Vote(ABC):

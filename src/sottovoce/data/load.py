@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, final
 
 import numpy as np
-import soundfile
-import soxr
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -41,10 +39,24 @@ class Clip:
     facts: Mapping[str, str] = field(default_factory=dict)
 
 
+class Recording(NamedTuple):
+    """Samples as they came: floats in [-1, 1], `(time,)` or `(time, channels)`; remarks say what is lost."""
+
+    samples: NDArray[np.float64]
+    sample_rate: int
+    remarks: tuple[str, ...] = ()
+
+
+Source = Callable[[], Recording]
+
+
 @final
 @dataclass(frozen=True)
 class Entry:
-    """A clip that is yet to be loaded: a file, or `frames` samples of it from `start` on."""
+    """A clip that is yet to be loaded: a file, or `frames` samples of it from `start` on.
+
+    source: gives the samples where `path` is no audio file but a pack, or the name of what makes them.
+    """
 
     id: str
     path: Path
@@ -52,6 +64,15 @@ class Entry:
     start: int = 0
     frames: int | None = None
     facts: Mapping[str, str] = field(default_factory=dict, hash=False)
+    source: Source | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def place(self) -> str:
+        """Where the samples are, for messages."""
+        return str(self.path) if self.source is None else f"{self.path}, clip {self.id!r}"
+
+    def read(self) -> Recording:
+        return _read(self.path, self.start, self.frames) if self.source is None else self.source()
 
 
 @final
@@ -130,15 +151,7 @@ class Corpus:
         )
 
     def load(self, entry: Entry, sample_rate: int) -> Clip:
-        clip = load_clip(
-            entry.path,
-            sample_rate,
-            id=entry.id,
-            label=entry.label,
-            start=entry.start,
-            frames=entry.frames,
-        )
-        return replace(clip, facts=entry.facts)
+        return _load(entry, sample_rate)
 
     def chunks(self, size: int, sample_rate: int) -> Iterator[Chunk]:
         """All clips, `size` entries at a time; a clip that cannot be loaded is a failure, not the end."""
@@ -175,28 +188,42 @@ def load_clip(
     frames: int | None = None,
 ) -> Clip:
     """A file, or a piece of it in its own samples, as a mono clip at `sample_rate` on the 16-bit grid."""
-    path = Path(path)
+    return _load(Entry(id, Path(path), label, start, frames), sample_rate)
+
+
+def _load(entry: Entry, sample_rate: int) -> Clip:
     if sample_rate <= 0:
         raise InputError(f"expected a sample rate above 0 Hz, got {sample_rate}; give samples per second.")
-    samples, file_rate, done = _read(path, start, frames)
-    _check(path, samples)
+    recording = entry.read()
+    samples = recording.samples if recording.samples.ndim == 2 else recording.samples[:, None]
+    done = list(recording.remarks)
+    _check(entry.place, samples)
     if samples.shape[1] > 1:
         done.append(f"mixed down from {samples.shape[1]} channels")
     mono = samples.mean(axis=1)
-    if file_rate != sample_rate:
-        done.append(f"resampled from {file_rate} Hz")
-        mono = soxr.resample(mono, file_rate, sample_rate, quality="HQ")
+    if recording.sample_rate != sample_rate:
+        done.append(f"resampled from {recording.sample_rate} Hz")
+        mono = _resample(mono, recording.sample_rate, sample_rate)
         if not len(mono):
             raise InputError(
-                f"{path}: expected sound, got {len(samples)} samples, which is none at {sample_rate} Hz; "
-                "drop the file."
+                f"{entry.place}: expected sound, got {len(samples)} samples, which is none at "
+                f"{sample_rate} Hz; drop the file."
             )
-    waveform = _to_grid(mono, done)
-    return Clip(id, torch.from_numpy(waveform), sample_rate, label, "; ".join(done))
+    waveform = torch.from_numpy(_to_grid(mono, done))
+    return Clip(entry.id, waveform, sample_rate, entry.label, "; ".join(done), entry.facts)
 
 
-def _read(path: Path, start: int, frames: int | None) -> tuple[NDArray[np.float64], int, list[str]]:
-    """Samples `(time, channels)`, their rate, and a remark if the file ended early."""
+def _resample(mono: NDArray[np.float64], from_hz: int, to_hz: int) -> NDArray[np.float64]:
+    # Imported here, as soundfile is below: clips from a pack at the right rate need neither.
+    import soxr
+
+    resampled: NDArray[np.float64] = soxr.resample(mono, from_hz, to_hz, quality="HQ")
+    return resampled
+
+
+def _read(path: Path, start: int, frames: int | None) -> Recording:
+    import soundfile
+
     if not path.is_file():
         raise InputError(f"{path}: expected an audio file, got {_what_is_at(path)}; check the path.")
     try:
@@ -212,27 +239,27 @@ def _read(path: Path, start: int, frames: int | None) -> tuple[NDArray[np.float6
             f"{path}: expected audio that libsndfile reads (WAV, FLAC, Ogg, MP3), got a file it rejects "
             f"({reason}); convert or drop it."
         ) from error
-    short = [f"{len(samples)} of {wanted} samples could be read"] if len(samples) < wanted else []
-    return samples, rate, short
+    lost = len(samples) < wanted
+    return Recording(samples, rate, (f"{len(samples)} of {wanted} samples could be read",) if lost else ())
 
 
 def _what_is_at(path: Path) -> str:
     return "a folder" if path.is_dir() else "no such file"
 
 
-def _check(path: Path, samples: NDArray[np.float64]) -> None:
+def _check(place: str, samples: NDArray[np.float64]) -> None:
     if not len(samples):
-        raise InputError(f"{path}: expected sound, got a file of zero length; record it again or drop it.")
+        raise InputError(f"{place}: expected sound, got a file of zero length; record it again or drop it.")
     if not np.isfinite(samples).all():
         bad = int((~np.isfinite(samples)).any(axis=1).sum())
         raise InputError(
-            f"{path}: expected finite samples, got NaN or infinity in {bad} of {len(samples)}; "
+            f"{place}: expected finite samples, got NaN or infinity in {bad} of {len(samples)}; "
             "repair or drop the file."
         )
     peak = float(np.abs(samples).max())
     if peak > _LOUDEST_PEAK:
         raise InputError(
-            f"{path}: expected samples in [-1, 1], got a peak of {peak:.4g}; "
+            f"{place}: expected samples in [-1, 1], got a peak of {peak:.4g}; "
             "scale the file (divide by 32768 if it holds 16-bit numbers as floats)."
         )
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
 from sottovoce.core.target import Frames, Scores, Target
 from sottovoce.core.vote import Passes, Vote
-from sottovoce.errors import MissingPower
+from sottovoce.errors import InputError, MissingPower
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class OneSentence(Vote):
-    """No vote at all: the first pass speaks for all."""
+    """No vote at all: one pass speaks."""
 
     passes: int = 1
+
+    def __post_init__(self) -> None:
+        if self.passes != 1:
+            raise InputError(f"expected 1 pass for one sentence, got {self.passes}; vote with majority.")
 
     def elect(self, passes: Passes) -> list[str]:
         return [texts[0] for texts in passes.texts()]
@@ -26,12 +30,15 @@ class OneSentence(Vote):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Majority(Vote):
-    """The text that most passes say; of equals, the one that was said first."""
+    """The text that most passes say; of equals, the one that was said first.
+
+    Texts are the same where the target's canonical form of them is; the first such text stands for them.
+    """
 
     passes: int = 16
 
     def elect(self, passes: Passes) -> list[str]:
-        return [most_common(texts) for texts in passes.texts()]
+        return [most_common(texts, passes.target.canonical) for texts in passes.texts()]
 
 
 @final
@@ -57,6 +64,8 @@ class Average(Vote):
             )
 
 
-def most_common(texts: Sequence[str]) -> str:
-    """The text that comes most often, the first of equals."""
-    return Counter(texts).most_common(1)[0][0]
+def most_common(texts: Sequence[str], same: Callable[[str], str] = str) -> str:
+    """The text that comes most often, the first of equals; texts that `same` maps to one text are one."""
+    forms = [same(text) for text in texts]
+    # Counter keeps the order of arrival, and most_common(1) the first of the largest.
+    return texts[forms.index(Counter(forms).most_common(1)[0][0])]

@@ -23,7 +23,7 @@ from sottovoce.errors import InputError
 from sottovoce.report.differences import Piece, mark_words
 from sottovoce.report.reading import WORDS, Reading
 from sottovoce.report.trials import Trials
-from sottovoce.report.words import DASH, attack_title, defense_title, goal_title, number
+from sottovoce.report.words import DASH, defense_title, form_title, goal_title, number
 
 DIFFERENCE_PEAK = 0.5
 RANGE_DB = 100.0
@@ -82,7 +82,7 @@ def make_examples(
 
 def make_example(folder: RunFolder, trials: Trials, record: Record, reading: Reading) -> Example:
     cell = trials.cells[record.cell]
-    words = [attack_title(cell.attack), goal_title(cell.goal), cell.budget_title]
+    words = [form_title(cell), goal_title(cell.goal), cell.budget_title]
     figures = [_figure(record, name) for name in reading.example if _shown(record, name)]
     if level := record.facts.get("intensity"):
         figures.append(("intensity of the clip", level))

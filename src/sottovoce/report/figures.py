@@ -12,14 +12,16 @@ import altair as alt
 from sottovoce.audit.summary import CellSummary
 from sottovoce.metrics.distortion import ACCEPTED_DB
 from sottovoce.report.reading import LEAD_TITLES
-from sottovoce.report.tables import Panel, boxes, snr_of
-from sottovoce.report.trials import NOISE, Trials
-from sottovoce.report.words import attack_title, number
+from sottovoce.report.tables import Panel, boxes
+from sottovoce.report.trials import Trials
+from sottovoce.report.words import form_title, number
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
 COLOURS = 8
 """How many colours the style sheet has; a ninth attack starts over with another shape."""
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
+DASHES = {"transfer": (2, 3), "plain": (), "adaptive": (), "black-box": ()}
+NOISE_DASH = (6, 5)
 PARTS = {"": "whole clip", "-vocal": "vocal part", "-background": "background"}
 Spec = dict[str, Any]
 Layers = alt.LayerChart | alt.FacetChart
@@ -27,12 +29,15 @@ Layers = alt.LayerChart | alt.FacetChart
 
 @dataclass(frozen=True)
 class Series:
-    """How one attack is drawn, in every chart alike."""
+    """How one attack is drawn, in every chart alike.
+
+    dash: lengths of line and gap; empty for a line without gaps.
+    """
 
     name: str
     colour: str
     shape: str
-    noise: bool
+    dash: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -43,15 +48,26 @@ class Chart:
 
 
 def make_series(panels: Sequence[Panel]) -> list[Series]:
-    """A colour and a shape for every attack; white noise is grey and dashed and comes last."""
-    parts = {str(item.cell.attack): item.cell.attack for panel in panels for item in panel.cells}
-    attacks = [part for part in parts.values() if part.name != NOISE]
-    found = [
-        Series(attack_title(part), f"var(--c{place % COLOURS + 1})", SHAPES[place % len(SHAPES)], False)
-        for place, part in enumerate(attacks)
-    ]
-    noises = [part for part in parts.values() if part.name == NOISE]
-    return found + [Series(attack_title(part), "var(--noise)", "circle", True) for part in noises]
+    """A colour and a shape for every attack, dotted where it does not know the defense; white noise is grey
+    and dashed and comes last."""
+    items = [item for panel in panels for item in panel.cells]
+    places: dict[str, int] = {}
+    found, noises = {}, {}
+    for item in items:
+        name = form_title(item.cell)
+        if not item.attacks:
+            noises[name] = Series(name, "var(--noise)", "circle", NOISE_DASH)
+            continue
+        place = places.setdefault(str(item.cell.attack), len(places))
+        look = f"var(--c{place % COLOURS + 1})", SHAPES[place % len(SHAPES)]
+        found[name] = Series(name, *look, DASHES[item.cell.attacker])
+    return [*found.values(), *noises.values()]
+
+
+def shown_in(panel: Panel, series: Sequence[Series]) -> list[Series]:
+    """Those of the series that a panel has."""
+    names = {form_title(item.cell) for item in panel.cells}
+    return [item for item in series if item.name in names]
 
 
 @dataclass(frozen=True)
@@ -181,7 +197,7 @@ def _row(item: CellSummary, rate: Rate) -> dict[str, Any]:
     found, snr = item.estimates[rate.metric], item.estimates.get("snr")
     budget = item.cell.budget
     row: dict[str, Any] = {
-        "attack": attack_title(item.cell.attack),
+        "attack": form_title(item.cell),
         "budget": item.cell.budget_title,
         "asked": float(budget.settings["db"]) if budget.name == "snr" else None,
         rate.metric: round(found.value, 4),
@@ -191,7 +207,7 @@ def _row(item: CellSummary, rate: Rate) -> dict[str, Any]:
         "n": found.n,
         "snr": None,
     }
-    if snr is not None and snr_of(item) > -float("inf"):
+    if snr is not None and item.has("snr"):
         row |= {"snr": round(snr.value, 2)}
         bounds = (snr.low, snr.high) if snr.low == snr.low else (snr.value, snr.value)
         row |= {"snr_low": round(bounds[0], 2), "snr_high": round(bounds[1], 2)}
@@ -223,7 +239,7 @@ def _points(data: alt.InlineData, series: Sequence[Series], rate: Rate, budgets:
 
 
 def _boxes(rows: list[Spec], series: Sequence[Series], level: str, first: str) -> Layers:
-    names = [item.name for item in series]
+    names, groups = [item.name for item in series], {row["group"] for row in rows}
     values = [row[f"q{k}"] for row in rows for k in (0, 4)]
     edges = [min(values) - 2, max(*values, ACCEPTED_DB if level == "max" else max(values)) + 2]
     base = (
@@ -231,7 +247,7 @@ def _boxes(rows: list[Spec], series: Sequence[Series], level: str, first: str) -
         .transform_filter("datum.group === group")
         .encode(
             y=alt.Y("part:N", title=None, sort=list(PARTS.values())),
-            yOffset=alt.YOffset("attack:N", sort=names, scale=alt.Scale(domain=names, padding=0.3)),
+            yOffset=alt.YOffset("attack:N", sort=names, scale=alt.Scale(padding=0.3)),
             color=_colour(series),
             tooltip=_box_tooltip(),
         )
@@ -247,7 +263,8 @@ def _boxes(rows: list[Spec], series: Sequence[Series], level: str, first: str) -
         layers.append(
             mark.mark_rule(strokeDash=[5, 4], color="var(--mark)", strokeWidth=1.5).encode(x="at:Q")
         )
-    rows_shown = len(PARTS) * max(2, len(names))
+    most = max(len({row["attack"] for row in rows if row["group"] == group}) for group in groups)
+    rows_shown = len(PARTS) * max(2, most)
     return (
         alt.layer(*layers)
         .add_params(alt.param(name="group", value=first))
@@ -272,7 +289,7 @@ def _shape(series: Sequence[Series]) -> alt.Shape:
 
 def _dash(series: Sequence[Series]) -> alt.StrokeDash:
     domain = [item.name for item in series]
-    dashes = [[6, 5] if item.noise else [1, 0] for item in series]
+    dashes = [list(item.dash or (1, 0)) for item in series]
     return alt.StrokeDash("attack:N", scale=alt.Scale(domain=domain, range=dashes), legend=None)
 
 

@@ -19,16 +19,21 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from sottovoce.audit.defense import NO_DEFENSE, Defense
-from sottovoce.audit.plan import Plan
+from sottovoce.audit.parts import Part
+from sottovoce.audit.plan import PASSES, Plan
+from sottovoce.audit.sanity import examine
 from sottovoce.audit.store import RunFolder
 from sottovoce.audit.summary import CellSummary, Summary, summarise
 from sottovoce.core.metric import Estimate
 from sottovoce.errors import InputError, StoreError
 from sottovoce.report import figures, tables, verdict
+from sottovoce.report.doubts import word_checks
 from sottovoce.report.examples import RANGE_DB, colour_ramp, make_examples
 from sottovoce.report.reading import WORDS, Reading, read_as
+from sottovoce.report.stands import make_stands
 from sottovoce.report.trials import Trials
 from sottovoce.report.words import (
+    FORMS,
     Figure,
     attack_title,
     defense_title,
@@ -38,6 +43,7 @@ from sottovoce.report.words import (
     show,
 )
 
+MOST_LISTED = 50
 METHODS = {
     "Clopper-Pearson": "exact binomial interval of a rate, after Clopper and Pearson; it has a width even at "
     "0 % and 100 %",
@@ -93,6 +99,7 @@ def render(folder: RunFolder, plan: Plan, trials: Trials, summary: Summary) -> s
         setup=make_setup(plan, trials, reading, folder.about().get("data_note", "")),
         series=series,
         curves=curves,
+        stands=make_stands(panels),
         columns=columns,
         cells=[(panel.title, tables.cell_rows(panel, columns, reading)) for panel in panels],
         others=(others := tables.other_metrics(summary, reading)),
@@ -108,9 +115,9 @@ def render(folder: RunFolder, plan: Plan, trials: Trials, summary: Summary) -> s
         ramp=Markup(colour_ramp()),
         range_db=f"{RANGE_DB:g}",
         ranked_by="mean level in the background" if trials.by_background.loudest else "SNR",
-        checks=verdict.find_doubts(plan, trials, summary, panels),
-        failures=summary.failures[: verdict.MOST_LISTED],
-        failures_left=max(0, len(summary.failures) - verdict.MOST_LISTED),
+        checks=word_checks(plan, summary, examine(plan, summary, folder.probes())),
+        failures=summary.failures[:MOST_LISTED],
+        failures_left=max(0, len(summary.failures) - MOST_LISTED),
         methods=list_methods(summary),
         style=Markup(read("style.css")),
         script=Markup(script),
@@ -123,6 +130,7 @@ def render(folder: RunFolder, plan: Plan, trials: Trials, summary: Summary) -> s
 class Curve:
     title: str
     charts: list[figures.Chart]
+    series: list[figures.Series]
 
 
 def make_curves(panels: list[tables.Panel], series: list[figures.Series], trials: Trials) -> list[Curve]:
@@ -135,7 +143,7 @@ def make_curves(panels: list[tables.Panel], series: list[figures.Series], trials
             figures.measured_chart(panel, series, rate, f"measured-{place}"),
         ]
         if drawn := [chart for chart in charts if chart is not None]:
-            found.append(Curve(panel.title, drawn))
+            found.append(Curve(panel.title, drawn, figures.shown_in(panel, series)))
     return found
 
 
@@ -195,12 +203,13 @@ def make_setup(plan: Plan, trials: Trials, reading: Reading, data_note: str) -> 
     elif any(cell.universal for cell in plan.cells()):
         kept = "every other clip" if reading is WORDS else "every other clip of each class"
         facts.append(("universal attacks fitted on", f"{kept}, left out of their rates"))
-    if plan.average > 1:
-        facts.append(("gradients averaged over", plural(plan.average, "pass") + "es"))
+    if any(name != NO_DEFENSE for name in plan.defenses):
+        facts.append(("attackers of a defense", ", ".join(FORMS[name] for name in plan.attackers)))
+        facts.append(("gradients averaged over", _averaged(plan)))
     return {
         "facts": facts,
         "clean": list_clean(plan, trials, reading),
-        "attacks": [describe_part(part, "attack", attack_title(part)) for part in plan.attacks],
+        "attacks": [describe_part(part, "attack", attack_title(part)) for part in _attacks(plan)],
         "goals": [describe_part(part, "goal", goal_title(part)) for part in plan.goals],
         "defenses": [
             (name, [repr(part) for part in Defense.parse(name).parts])
@@ -208,6 +217,19 @@ def make_setup(plan: Plan, trials: Trials, reading: Reading, data_note: str) -> 
             if name != NO_DEFENSE
         ],
     }
+
+
+def _averaged(plan: Plan) -> str:
+    if plan.average == 1:
+        return "1 pass"
+    passes = f"{plan.average or PASSES} passes"
+    return passes if plan.average else f"{passes} of a random target"
+
+
+def _attacks(plan: Plan) -> list[Part]:
+    """Those of the list, and the black box that joined them."""
+    parts = {str(cell.attack): cell.attack for cell in plan.cells()}
+    return list(parts.values())
 
 
 def list_methods(summary: Summary) -> list[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 
 import numpy as np
@@ -12,15 +12,16 @@ from numpy.typing import NDArray
 from sottovoce.audit.defense import NO_DEFENSE
 from sottovoce.audit.parts import Part
 from sottovoce.audit.plan import Plan
-from sottovoce.audit.summary import CellSummary, Summary, find_metric
+from sottovoce.audit.summary import CellSummary, Strongest, Summary, find_metric
 from sottovoce.core.metric import Estimate
 from sottovoce.report.reading import LEAD_TITLES, WORDS, Reading
-from sottovoce.report.trials import NOISE, Judged, Trials
-from sottovoce.report.words import Figure, attack_title, defense_title, goal_title, show
+from sottovoce.report.trials import Judged, Trials
+from sottovoce.report.words import Figure, defense_title, form_title, goal_title, show
 
 LEVELS = {"low": "below 50 dB", "medium": "50 to 70 dB", "high": "above 70 dB"}
 MOST_CLASSES = 60
 """With more labels than this they are sentences, not classes; with more speakers the table is no help."""
+WORST = "any of them, clip by clip"
 SHORT_TITLES = {
     "success": "success",
     "wer": "WER",
@@ -53,7 +54,8 @@ class Row:
     counted: str
     failed: int
     lost: int
-    noise: bool
+    kind: str
+    """"noise", "top" for the strongest attack at its budget, "worst" for all attacks clip by clip, or ""."""
     span: int
     """How many rows the attack's head covers; 0 where the row above covers it."""
 
@@ -63,6 +65,7 @@ class Panel:
     """All cells of one defense and one goal.
 
     lead: the metric by which its attacks are ranked.
+    found: the strongest attack, and the worst of every clip, by the title of the budget.
     """
 
     title: str
@@ -70,10 +73,11 @@ class Panel:
     goal: Part
     cells: list[CellSummary]
     lead: str = "success"
+    found: dict[str, Strongest] = field(default_factory=dict)
 
     def led(self, item: CellSummary) -> bool:
         """Whether the cell has the leading figure."""
-        return has_value(item, self.lead)
+        return item.has(self.lead)
 
     def gain(self, item: CellSummary) -> float:
         """What the attack did: its success, or what it added to the error rate of the clean clips."""
@@ -89,39 +93,38 @@ class Panel:
 
     def strongest(self, budget: str) -> CellSummary | None:
         """The attack with the most success or errors at a budget; among equals the quieter one."""
-        attacks = [item for item in self.at(budget) if item.cell.attack.name != NOISE and self.led(item)]
-        return max(attacks, key=lambda item: (item.estimates[self.lead].value, snr_of(item)), default=None)
+        return self.found[budget].item if budget in self.found else None
+
+    def best(self, budget: str, attacker: str) -> CellSummary | None:
+        """The strongest attack of one attacker."""
+        items = [each for each in self.at(budget) if each.cell.attacker == attacker and each.attacks]
+        return max(
+            filter(self.led, items),
+            key=lambda each: (each.estimates[self.lead].value, each.snr_db),
+            default=None,
+        )
 
     def noise(self, budget: str) -> CellSummary | None:
-        found = [item for item in self.at(budget) if item.cell.attack.name == NOISE and self.led(item)]
+        found = [item for item in self.at(budget) if not item.attacks and self.led(item)]
         return found[0] if found else None
 
-
-def has_value(item: CellSummary, metric: str) -> bool:
-    return metric in item.estimates and bool(np.isfinite(item.estimates[metric].value))
-
-
-def snr_of(item: CellSummary) -> float:
-    """The measured mean SNR in dB; without one, lower than any."""
-    found = item.estimates.get("snr")
-    return found.value if found is not None and np.isfinite(found.value) else -np.inf
+    @property
+    def defended(self) -> bool:
+        return self.defense != NO_DEFENSE
 
 
 def make_panels(plan: Plan, summary: Summary) -> list[Panel]:
-    """Panels in the plan's order, the undefended model first.
-
-    An attack that is to change a transcript is ranked by the errors it makes, for one letter changes a
-    transcript too; every other by whether it reaches its goal.
-    """
+    """Panels in the plan's order, the undefended model first."""
     panels: dict[tuple[str, str], Panel] = {}
-    worded = any(has_value(item, "wer") for item in summary.cells)
+    for group in summary.groups:
+        words = [defense_title(group.defense)] if plan.defenses != (NO_DEFENSE,) else []
+        words += [goal_title(group.goal)] if len(plan.goals) > 1 else []
+        blank = Panel(", ".join(words), group.defense, group.goal, [], group.lead)
+        panel = panels.setdefault((group.defense, str(group.goal)), blank)
+        if group.strongest is not None:
+            panel.found[group.budget_title] = group.strongest
     for item in summary.cells:
-        key = (item.cell.defense, str(item.cell.goal))
-        words = [defense_title(item.cell.defense)] if len(plan.defenses) > 1 else []
-        words += [goal_title(item.cell.goal)] if len(plan.goals) > 1 else []
-        lead = "wer" if item.cell.goal.name == "evade" and worded else "success"
-        blank = Panel(", ".join(words), item.cell.defense, item.cell.goal, [], lead)
-        panels.setdefault(key, blank).cells.append(item)
+        panels[item.cell.defense, str(item.cell.goal)].cells.append(item)
     return sorted(panels.values(), key=lambda panel: panel.defense != NO_DEFENSE)
 
 
@@ -131,7 +134,7 @@ def measured(summary: Summary, wanted: Iterable[str]) -> list[Column]:
     Metrics of transcripts have a value for some goals and models only: where none has, they are left out.
     """
     known = {name for item in summary.cells for name in item.estimates}
-    valued = {name for item in summary.cells for name in item.estimates if has_value(item, name)}
+    valued = {name for item in summary.cells for name in item.estimates if item.has(name)}
     return [
         Column.of(name)
         for name in wanted
@@ -146,19 +149,45 @@ def other_metrics(summary: Summary, reading: Reading) -> list[Column]:
 
 
 def cell_rows(panel: Panel, columns: list[Column], reading: Reading) -> list[Row]:
-    spans = _spans([attack_title(item.cell.attack) for item in panel.cells])
+    spans = _spans([form_title(item.cell) for item in panel.cells])
+    top = {found.item.cell.id for found in panel.found.values() if found.attacks > 1}
     return [
         Row(
-            heads=(attack_title(item.cell.attack), item.cell.budget_title),
+            heads=(form_title(item.cell), item.cell.budget_title),
             figures=[show(item.estimates.get(column.name), column.unit) for column in columns],
             counted=_counted(item, reading),
             failed=item.failed,
             lost=item.lost_by_rounding,
-            noise=item.cell.attack.name == NOISE,
+            kind="top" if item.cell.id in top else "" if item.attacks else "noise",
             span=span,
         )
         for item, span in zip(panel.cells, spans, strict=True)
+    ] + _worst_rows(panel, columns)
+
+
+def _worst_rows(panel: Panel, columns: list[Column]) -> list[Row]:
+    """Each clip under whichever attack did it most harm; one attack alone has nothing to add."""
+    found = {budget: each for budget, each in panel.found.items() if each.attacks > 1}
+    if not any(column.name in each.per_clip for column in columns for each in found.values()):
+        return []
+    return [
+        Row(
+            heads=(WORST, budget),
+            figures=[_worst_figure(each, column) for column in columns],
+            counted="",
+            failed=0,
+            lost=0,
+            kind="worst",
+            span=len(found) if place == 0 else 0,
+        )
+        for place, (budget, each) in enumerate(found.items())
     ]
+
+
+def _worst_figure(found: Strongest, column: Column) -> Figure:
+    if column.name not in found.per_clip:
+        return Figure("", "", "")
+    return show(found.per_clip[column.name], column.unit)
 
 
 def _counted(item: CellSummary, reading: Reading) -> str:
@@ -205,7 +234,7 @@ def group_table(panel: Panel, trials: Trials, head: str) -> GroupTable | None:
     return GroupTable(
         head=head,
         caption=f"{caption}: {panel.title}" if panel.title else caption,
-        budgets=[(budget, attack_title(item.cell.attack)) for budget, item in found],
+        budgets=[(budget, form_title(item.cell)) for budget, item in found],
         rows=[(name, [show(table.get(name), "%") for table in tables]) for name in groups],
     )
 
@@ -238,7 +267,7 @@ def level_group(
         if members.any():
             figures = [show(judged.estimate(column.name, members), column.unit) for column in columns]
             rows.append((level, int(members.sum()), figures))
-    words = [panel.title, attack_title(item.cell.attack), item.cell.budget_title]
+    words = [panel.title, form_title(item.cell), item.cell.budget_title]
     return LevelGroup(" · ".join(word for word in words if word), rows) if rows else None
 
 
@@ -260,5 +289,5 @@ def boxes(cells: Iterable[CellSummary], trials: Trials, metrics: Iterable[str]) 
             values = trials.judged.get(item.cell.id, Judged()).values(metric)
             if len(values):
                 shares = np.quantile(values, (0.05, 0.25, 0.5, 0.75, 0.95))
-                found.append(Box(metric, attack_title(item.cell.attack), len(values), shares))
+                found.append(Box(metric, form_title(item.cell), len(values), shares))
     return found

@@ -1,29 +1,22 @@
-"""What the records say in words: the verdict on top, and the doubts about it."""
+"""What the records say in words: the verdict on top."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from sottovoce.audit.defense import NO_DEFENSE
 from sottovoce.audit.plan import Plan
-from sottovoce.audit.summary import CellSummary, Summary
-from sottovoce.core.metric import Estimate
+from sottovoce.audit.summary import CellSummary
 from sottovoce.report.reading import WORDS, Reading
-from sottovoce.report.tables import Panel, has_value, snr_of
-from sottovoce.report.trials import NOISE, Trials
-from sottovoce.report.words import (
-    GAP,
-    Figure,
-    attack_title,
-    cell_title,
-    plural,
-    show,
-)
+from sottovoce.report.tables import Panel
+from sottovoce.report.trials import Trials
+from sottovoce.report.words import GAP, Figure, form_title, goal_title, plural, show
 
 HALF = 0.5
-FEW_CLIPS = 30
-"""Below this a 95 % interval of a rate can be wider than a third of the scale."""
-MOST_LISTED = 50
+KNOWING = {
+    "adaptive": "the attacker who knows the defense",
+    "transfer": "one who knows the bare model alone",
+    "black-box": "one who sees only answers",
+}
 
 
 @dataclass(frozen=True)
@@ -41,6 +34,8 @@ class Verdict:
     """Words and figures in turn."""
     details: list[str]
     tiles: list[Tile]
+    defended: list[str] = field(default_factory=list)
+    """A paragraph a defense, at the budget of the headline."""
 
 
 def judge(plan: Plan, trials: Trials, panels: list[Panel], reading: Reading) -> Verdict:
@@ -48,7 +43,8 @@ def judge(plan: Plan, trials: Trials, panels: list[Panel], reading: Reading) -> 
     first = panels[0]
     metric, title = next(iter(reading.clean.items()))
     clean = trials.clean(metric, first.defense)
-    subject = f"{plan.model} on {plural(len(trials.clips), 'clip')}"
+    behind = f" behind {first.defense}" if first.defended else ""
+    subject = f"{plan.model}{behind} on {plural(len(trials.clips), 'clip')}"
     words: list[str | Figure] = [subject]
     if clean is not None:
         words = [f"{subject}: ", *_before(show(clean, "%"), reading), " before any attack"]
@@ -56,15 +52,16 @@ def judge(plan: Plan, trials: Trials, panels: list[Panel], reading: Reading) -> 
     chosen = choose(first)
     if chosen is None:
         return Verdict([*words, "."], ["No attack of this run has a success rate."], tiles)
-    attack, budget = attack_title(chosen.cell.attack), chosen.cell.budget_title
+    attack, budget = form_title(chosen.cell), chosen.cell.budget_title
     words += [f"; {attack} at {budget} ", *_deed(first, chosen, reading)]
-    noise = first.noise(budget) if chosen.cell.attack.name != NOISE else None
+    noise = first.noise(budget) if chosen.attacks else None
     if noise is not None:
         to = "to " if first.lead == "wer" else ""
         words += [f", white noise at the same level {to}", show(noise.estimates[first.lead], "%")]
     words += _changed(first, chosen)
-    details = [_rank(first, chosen), *_loudness(chosen), *_defended(panels, chosen)]
-    return Verdict([*words, "."], details, tiles + _tiles(first, chosen, noise))
+    details = [_rank(first, chosen), *_loudness(chosen)]
+    defended = [_stand(plan, panel, budget) for panel in panels if panel.defended and budget in panel.found]
+    return Verdict([*words, "."], details, tiles + _tiles(first, chosen, noise), defended)
 
 
 def _before(clean: Figure, reading: Reading) -> list[str | Figure]:
@@ -74,11 +71,11 @@ def _before(clean: Figure, reading: Reading) -> list[str | Figure]:
 def _tiles(panel: Panel, chosen: CellSummary, noise: CellSummary | None) -> list[Tile]:
     at = chosen.cell.budget_title.replace(" ", GAP)
     what = "WER, " if panel.lead == "wer" else ""
-    attack = attack_title(chosen.cell.attack)
+    attack = form_title(chosen.cell)
     tiles = [Tile(f"{what}{attack}, {at}", show(chosen.estimates[panel.lead], "%"), "attack")]
     if noise is not None:
         tiles.append(Tile(f"{what}white noise, {at}", show(noise.estimates[panel.lead], "%"), "noise"))
-    if panel.lead == "wer" and has_value(chosen, "success"):
+    if panel.lead == "wer" and chosen.has("success"):
         changed = show(chosen.estimates["success"], "%")
         tiles.append(Tile(f"of the transcripts changed by {attack}", changed, "attack"))
     if (below := chosen.estimates.get("below-32db")) is not None:
@@ -94,13 +91,13 @@ def choose(panel: Panel) -> CellSummary | None:
     turning = [item for item in best if panel.gain(item) >= HALF]
     if turning:
         return max(turning, key=_quietness)
-    return max(best, key=lambda item: (item.estimates[panel.lead].value, snr_of(item)), default=None)
+    return max(best, key=lambda item: (item.estimates[panel.lead].value, item.snr_db), default=None)
 
 
 def _quietness(item: CellSummary) -> float:
     """The SNR that the budget asks for, or the measured one where it asks for something else."""
     budget = item.cell.budget
-    return float(budget.settings["db"]) if budget.name == "snr" else snr_of(item)
+    return float(budget.settings["db"]) if budget.name == "snr" else item.snr_db
 
 
 def _deed(panel: Panel, item: CellSummary, reading: Reading) -> list[str | Figure]:
@@ -119,13 +116,13 @@ def _deed(panel: Panel, item: CellSummary, reading: Reading) -> list[str | Figur
 
 def _changed(panel: Panel, item: CellSummary) -> list[str | Figure]:
     """An error rate says how much changes, not in how many clips."""
-    if panel.lead != "wer" or not has_value(item, "success"):
+    if panel.lead != "wer" or not item.has("success"):
         return []
     return ["; ", show(item.estimates["success"], "%"), " of the transcripts change under the attack"]
 
 
 def _rank(panel: Panel, chosen: CellSummary) -> str:
-    if chosen.cell.attack.name == NOISE:
+    if not chosen.attacks:
         return "Only white noise was tried: nothing is known of attacks."
     enough, some = {
         "success": ("succeeds on at least half of the clips", "succeeds on half of the clips"),
@@ -143,123 +140,36 @@ def _loudness(chosen: CellSummary) -> list[str]:
     return [f"What it adds lies {show(snr, 'dB')} under the clip, as measured in the saved files (mean SNR)."]
 
 
-def _defended(panels: list[Panel], chosen: CellSummary) -> list[str]:
-    """The same attack and budget behind each defense."""
-    cell = chosen.cell
-    found = []
-    for panel in panels[1:]:
-        for item in panel.at(cell.budget_title):
-            same = item.cell.attack == cell.attack and item.cell.goal == cell.goal
-            if same and panel.led(item) and panel.defense != NO_DEFENSE:
-                found.append(f"Behind {panel.defense} it is {show(item.estimates[panel.lead], '%')}.")
-    return found
+def _stand(plan: Plan, panel: Panel, budget: str) -> str:
+    """How a defense stands at a budget: the strongest attack on it, and what each attacker reaches."""
+    lines = [_strongest(plan, panel, budget), _apart(panel, budget), _clip_by_clip(panel, budget)]
+    return " ".join(line for line in lines if line)
 
 
-@dataclass(frozen=True)
-class Check:
-    """One question asked of the records, and the answer."""
-
-    title: str
-    passed: bool
-    text: str
-    items: list[str]
+def _strongest(plan: Plan, panel: Panel, budget: str) -> str:
+    item, what = panel.found[budget].item, "WER " if panel.lead == "wer" else ""
+    reached = show(item.estimates[panel.lead], "%")
+    goal = f", {goal_title(panel.goal)}" if len(plan.goals) > 1 else ""
+    behind = f"Behind {panel.defense} at {budget}{goal}"
+    return f"{behind}: {what}{reached} under the strongest attack, {form_title(item.cell)}."
 
 
-def find_doubts(plan: Plan, trials: Trials, summary: Summary, panels: list[Panel]) -> list[Check]:
-    checks = [
-        _unfinished(plan, summary),
-        _failures(summary),
-        _rounding(plan, summary),
-        _noise(panels),
-        _sizes(summary),
+def _apart(panel: Panel, budget: str) -> str:
+    found = [
+        f"{who} reaches {show(best.estimates[panel.lead], '%')}"
+        for attacker, who in KNOWING.items()
+        if (best := panel.best(budget, attacker)) is not None
     ]
-    return [check for check in checks if check is not None]
+    text = ", ".join(found)
+    return f"{text[:1].upper()}{text[1:]}." if len(found) > 1 else ""
 
 
-def _unfinished(plan: Plan, summary: Summary) -> Check | None:
-    done = {item.cell.id for item in summary.cells}
-    missing = [cell_title(cell) for cell in plan.cells() if cell.id not in done]
-    if not missing:
-        return None
-    text = f"{len(missing)} of {plural(len(plan.cells()), 'cell')} of the plan have no record yet."
-    return Check("The run is not finished", False, text, missing)
-
-
-def _failures(summary: Summary) -> Check:
-    count = len(summary.failures)
-    if not count:
-        return Check("No clip failed", True, "Every clip that was tried has its figures.", [])
-    return Check(
-        f"{plural(count, 'failure')}",
-        False,
-        "These clips are in no rate and no mean; a failed clip never counts as a zero.",
-        [],
-    )
-
-
-def _rounding(plan: Plan, summary: Summary) -> Check | None:
-    if plan.bits is None:
-        return Check(
-            "Examples are floats",
-            False,
-            "Nothing was rounded: whether the examples survive in a 16-bit file is not known.",
-            [],
-        )
-    lost = [item for item in summary.cells if item.lost_by_rounding]
-    total = sum(item.lost_by_rounding for item in lost)
-    if not total:
-        text = f"Every success in floats is a success in the {plan.bits}-bit file too."
-        return Check("No success was lost by rounding", True, text, [])
-    return Check(
-        f"{plural(total, 'success').replace('successs', 'successes')} lost by rounding",
-        False,
-        f"They held as floats and do not hold in a {plan.bits}-bit file; the rates count the files.",
-        [f"{cell_title(item.cell)}: {item.lost_by_rounding} of {item.clips}" for item in lost],
-    )
-
-
-def _noise(panels: list[Panel]) -> Check | None:
-    pairs = [
-        (item, panel.lead, noise)
-        for panel in panels
-        for item in panel.cells
-        if item.cell.attack.name != NOISE and panel.led(item)
-        if (noise := panel.noise(item.cell.budget_title)) is not None
-    ]
-    attacked = any(item.cell.attack.name != NOISE for panel in panels for item in panel.cells)
-    if not pairs:
-        text = "Add noise to the attacks: without it an attack cannot be told from any noise of its level."
-        return Check("No white noise to compare with", False, text, []) if attacked else None
-    close = [
-        f"{cell_title(item.cell)}: {'WER ' if lead == 'wer' else ''}{show(item.estimates[lead], '%')}, "
-        f"noise {show(noise.estimates[lead], '%')}"
-        for item, lead, noise in pairs
-        if _overlap(item.estimates[lead], noise.estimates[lead])
-    ]
-    if not close:
-        text = (
-            f"In all {plural(len(pairs), 'comparison')} the attack's interval lies above that of the noise."
-        )
-        return Check("Every attack beats white noise", True, text, [])
-    return Check(
-        f"Not told apart from white noise in {len(close)} of {plural(len(pairs), 'comparison')}",
-        False,
-        "There the intervals overlap: on these clips the attack may do little more than noise of its level.",
-        close,
-    )
-
-
-def _sizes(summary: Summary) -> Check | None:
-    counts = [item.estimates["success"].n for item in summary.cells if "success" in item.estimates]
-    if not counts or min(counts) >= FEW_CLIPS:
-        return None
-    text = f"Some rates rest on {plural(min(counts), 'clip')}; read the intervals, not the values."
-    return Check("Few clips", False, text, [])
-
-
-def _overlap(attack: Estimate, noise: Estimate) -> bool:
-    """Also where one of them has no interval."""
-    return not attack.low > noise.high
+def _clip_by_clip(panel: Panel, budget: str) -> str:
+    found = panel.found[budget]
+    if found.attacks < 2 or panel.lead not in found.per_clip:
+        return ""
+    worst = show(found.per_clip[panel.lead], "%")
+    return f"Taking for every clip the worst of these {found.attacks} attacks, it is {worst}."
 
 
 def claims(plan: Plan, reading: Reading) -> tuple[list[str], list[str]]:

@@ -59,6 +59,14 @@ def attack_title(attack: Part) -> str:
     return "white noise" if str(attack) == NOISE else str(attack)
 
 
+FORMS = {"plain": "", "adaptive": "adaptive", "transfer": "transferred", "black-box": "black box"}
+
+
+def form_title(cell: Cell) -> str:
+    """An attack, and behind a defense what it knows: `pgd, adaptive`."""
+    return ", ".join(word for word in (attack_title(cell.attack), FORMS[cell.attacker]) if word)
+
+
 def defense_title(defense: str) -> str:
     return "no defense" if defense == NO_DEFENSE else defense
 
@@ -70,7 +78,7 @@ def goal_title(goal: Part) -> str:
 
 
 def cell_title(cell: Cell) -> str:
-    words = [attack_title(cell.attack), goal_title(cell.goal), cell.budget_title]
+    words = [form_title(cell), goal_title(cell.goal), cell.budget_title]
     if cell.defense != NO_DEFENSE:
         words.insert(0, cell.defense)
     return " · ".join(words)

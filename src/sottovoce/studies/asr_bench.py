@@ -9,17 +9,25 @@ from pathlib import Path
 from typing import Any, final
 
 from sottovoce import __version__
+from sottovoce.audit.defense import NO_DEFENSE
 from sottovoce.audit.plan import Cell, Plan
 from sottovoce.audit.run import find_device, open_target, run_audit
 from sottovoce.audit.store import RunFolder
 from sottovoce.core.record import Record
+from sottovoce.core.target import Target
 from sottovoce.errors import InputError
-from sottovoce.studies.asr_plans import Ask, Plans, plans_of
+from sottovoce.studies.ask import Ask, Plans
+from sottovoce.studies.asr_plans import names_of, plans_of
+from sottovoce.studies.paper_defenses import SETUP as DEFENSE_SETUP
 from sottovoce.studies.paper_o import SETUP, strange
 from sottovoce.studies.study import Choice, Study, Tell, default_folder, find_scale
 
 RUNS = "plans"
 FEW_CLIPS = 30
+FEW_DEFENSES = 3
+SETUPS = {**SETUP, **DEFENSE_SETUP}
+SHAPE = ("attacks", "goals", "budgets", "defenses", "average", "attackers")
+"""Entries of a plan that make its scale, besides the clips."""
 
 
 @final
@@ -31,6 +39,7 @@ class Run:
     note: str
     records: Mapping[str, list[Record]]
     failures: Mapping[str, str]
+    folder: Path
 
     @property
     def clips(self) -> int:
@@ -53,43 +62,55 @@ class AsrBench:
 
     @property
     def model(self) -> str:
-        return self._one("model")
+        """Its name; several where a study holds models against each other, each once."""
+        return self._named("model")
 
-    def cells(self, run: str, attack: str) -> list[tuple[Cell, list[Record]]]:
-        """An attack's cells in a run, with their records; none where it was not run."""
+    @property
+    def data(self) -> str:
+        return self._named("data")
+
+    def cells(self, run: str, attack: str, defense: str = "") -> list[tuple[Cell, list[Record]]]:
+        """An attack's cells in a run, with their records, behind one defense where that is named; none where
+        it was not run."""
         if run not in self.runs:
             return []
         plan, records = self.runs[run].plan, self.runs[run].records
-        return [(cell, records.get(cell.id, [])) for cell in plan.cells() if cell.attack.name == attack]
+        return [
+            (cell, records.get(cell.id, []))
+            for cell in plan.cells()
+            if cell.attack.name == attack and defense in ("", cell.defense)
+        ]
 
-    def records(self, run: str, attack: str, budget: str, goal: str = "") -> list[Record]:
-        """Those of one budget, such as `snr(db=35)`, and of one goal where that is named."""
+    def records(
+        self, run: str, attack: str, budget: str = "", goal: str = "", defense: str = ""
+    ) -> list[Record]:
+        """Those of one budget, such as `snr(db=35)`, of one goal and behind one defense, where named."""
         return [
             record
-            for cell, rows in self.cells(run, attack)
-            if str(cell.budget) == budget and goal in ("", str(cell.goal))
+            for cell, rows in self.cells(run, attack, defense)
+            if budget in ("", str(cell.budget)) and goal in ("", str(cell.goal))
             for record in rows
         ]
 
     def facts(self) -> dict[str, Any]:
         return {
             "model": self.model,
-            "data": self._one("data"),
+            "data": self.data,
             "seed": int(self._one("seed")),
             "version": __version__,
             "plans": {name: run.plan.model_dump(mode="json") for name, run in self.runs.items()},
         }
 
     def scope(self, study: Study[Any]) -> list[str]:
-        data, notes = self._one("data"), {run.note for run in self.runs.values() if run.note}
-        others = " and ".join(strange(self.study, self.model, data))
+        full, notes = self._full(), {run.note for run in self.runs.values() if run.note}
+        others = " and ".join(strange(self.study, self.model, self.data))
         lines = [
-            f"Model {self.model}, data {data}, seed {self._one('seed')}.",
+            f"Model {self.model}, data {self.data}, seed {self._one('seed')}.",
             *(f"Data: {note}." for note in sorted(notes)),
-            f"NOT the paper's {others}. The paper: {SETUP[self.study]}."
+            f"NOT the paper's {others}. The paper: {SETUPS[self.study]}."
             if others
-            else f"The paper: {SETUP[self.study]}. The choice of clips is our own.",
-            *self._shortened(),
+            else f"The paper: {SETUPS[self.study]}. The choice of clips is our own.",
+            *self._shortened(full),
         ]
         if any(run.plan.bits for run in self.runs.values()):
             lines.append("Examples are judged as saved, rounded to 16 bits; the paper's are floats.")
@@ -99,22 +120,38 @@ class AsrBench:
             lines.append(
                 f"As few as {min(counts.values())} clips to judge on: far too few to generalise from."
             )
-        absent = [name for name in self._full() if name not in counts]
+        absent = [name for name in full if name not in counts]
         return lines + ([f"Not run yet: {', '.join(absent)}."] if absent else [])
 
-    def _shortened(self) -> list[str]:
-        """How the runs fall short of the full scale, run by run."""
-        lines = []
-        for name, full in self._full().items():
-            plan = self.runs[name].plan if name in self.runs else full
-            same = all(getattr(plan, part) == getattr(full, part) for part in ("attacks", "goals", "budgets"))
-            if not same:
-                lines.append(f"NOT the paper's scale. Here, {name}: {_told(plan)}. Full: {_told(full)}.")
-        return lines or ["The attacks have the paper's settings, where it gives them."]
+    def _shortened(self, full: Plans) -> list[str]:
+        """How the runs fall short of the full scale: those that do so in one way, in one line."""
+        ways: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+        for name, run in self.runs.items():
+            plan, whole = run.plan, full[name]
+            if any(getattr(plan, part) != getattr(whole, part) for part in SHAPE):
+                ways[_told(plan), _told(whole)].append(name)
+        return [
+            f"NOT the paper's scale. Here, {', '.join(names)}: {here}. Full: {there}."
+            for (here, there), names in ways.items()
+        ] or ["The attacks have the paper's settings, where it gives them."]
 
     def _full(self) -> Plans:
-        model, data = self.model, self._one("data")
-        return plans_of(self.study, Ask(scale="full", model=model, data=data))
+        """The plans of full scale for what was run: raises where no one question has all these runs as its
+        answer, because they are of different models or data."""
+        for model in dict.fromkeys(run.plan.model for run in self.runs.values()):
+            for data in dict.fromkeys(run.plan.data for run in self.runs.values()):
+                full = plans_of(self.study, Ask(scale="full", model=model, data=data))
+                if all(name in full and _same(run.plan, full[name]) for name, run in self.runs.items()):
+                    return full
+        self._one("data")
+        self._one("model")
+        raise InputError(
+            f"study {self.study} expected plans of its own, got others of {self.model} on {self.data}; run "
+            "them anew."
+        )
+
+    def _named(self, entry: str) -> str:
+        return ", ".join(dict.fromkeys(str(getattr(run.plan, entry)) for run in self.runs.values()))
 
     def _one(self, entry: str) -> str:
         """What all plans have the same."""
@@ -127,14 +164,17 @@ class AsrBench:
         return found.pop()
 
 
-def opener(study: str, *, model: str, data: str, fits: bool = False) -> Callable[..., AsrBench]:
+def opener(
+    study: str, *, model: str, data: str, fits: bool = False, one_model: bool = True
+) -> Callable[..., AsrBench]:
     """How a study opens its bench: it runs what is not yet recorded. model, data: the study's own.
 
-    fits: whether one of its attacks is fitted on clips.
+    fits: whether one of its attacks is fitted on clips. one_model: whether a user may name another model;
+        not where the study holds those of the zoo against each other.
     """
 
     def open_runs(choice: Choice, out: Path | None, device: str, tell: Tell) -> AsrBench:
-        choice.refuse(study, "attack", *([] if fits else ["fit"]))
+        choice.refuse(study, "attack", *([] if fits else ["fit"]), *([] if one_model else ["model"]))
         ask = Ask(
             scale="full" if find_scale(choice.scale).name == "full" else "mini",
             model=choice.model or model,
@@ -154,7 +194,7 @@ def opener(study: str, *, model: str, data: str, fits: bool = False) -> Callable
 
 def read_runs(study: str, folder: Path) -> AsrBench:
     """A bench from run folders, wherever they were made: `folder/plans/NAME`, or `folder/NAME`."""
-    names = list(plans_of(study, Ask(scale="mini", model="", data="")))
+    names = names_of(study)
     places = [(folder / RUNS / name, folder / name) for name in names]
     found = {
         name: next((place for place in both if (place / "plan.yaml").exists()), None)
@@ -173,17 +213,20 @@ def _run_all(plans: Plans, folder: Path, device: str, tell: Tell) -> None:
     device = find_device(device)
     for plan in plans.values():
         plan.check()
-    tell(0.0, "opening the model")
-    target = open_target(next(iter(plans.values())).model, device)
+    targets: dict[str, Target] = {}
     for place, (name, plan) in enumerate(plans.items()):
-        bar = _Bar(place / len(plans), 1 / len(plans), name, tell)
+        bar = Bar(place / len(plans), 1 / len(plans), name, tell)
+        if plan.model not in targets:
+            tell(bar.before, f"opening {plan.model}")
+            targets[plan.model] = open_target(plan.model, device)
+        target = targets[plan.model]
         run_audit(
             plan, folder / RUNS / name, device=device, target=target, begin=bar.begin, advance=bar.advance
         )
 
 
 @dataclass
-class _Bar:
+class Bar:
     """How far one of several runs is, told as a share of all."""
 
     before: float
@@ -209,9 +252,18 @@ def _read(folder: RunFolder) -> Run:
             records[record.cell].append(record)
         elif record.status == "failed":
             failures[record.clip] = record.reason
-    return Run(folder.plan(), str(folder.about().get("data_note", "")), records, failures)
+    note = str(folder.about().get("data_note", ""))
+    return Run(folder.plan(), note, records, failures, folder.path)
+
+
+def _same(plan: Plan, other: Plan) -> bool:
+    return (plan.model, plan.data) == (other.model, other.data)
 
 
 def _told(plan: Plan) -> str:
     attacks = ", ".join(str(attack) for attack in plan.attacks)
-    return f"{attacks} at {', '.join(str(budget.build('budget')) for budget in plan.budgets)}"
+    said = f"{attacks} at {', '.join(str(budget.build('budget')) for budget in plan.budgets)}"
+    if plan.defenses == (NO_DEFENSE,):
+        return said
+    few = len(plan.defenses) <= FEW_DEFENSES
+    return f"{said} behind {', '.join(plan.defenses) if few else f'{len(plan.defenses)} defenses'}"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sottovoce.audit.plan import Cell
 from sottovoce.audit.summary import find_metric, speaker_of, stack_parts
 from sottovoce.core.goal import Become
 from sottovoce.core.record import Record
-from sottovoce.core.statistics import Interval, ratio_bootstrap
+from sottovoce.core.statistics import Interval, ratio_bootstrap, ratio_difference
 from sottovoce.metrics.text import word_edits
 
 Keep = Callable[[Record], bool]
@@ -54,3 +57,37 @@ def by_language(records: Iterable[Record]) -> dict[str, list[Record]]:
 def lost_by_rounding(records: Iterable[Record]) -> int:
     """Successes that the float perturbation had and the rounded file has not."""
     return sum(bool(record.achieved_unrounded) and not record.achieved for record in records)
+
+
+def less(records: Iterable[Record], others: Iterable[Record], metric: str) -> Interval | None:
+    """A metric's value over records less that over others, on the clips that both have.
+
+    Records of one clip, at several sizes say, count together.
+    """
+    ours, theirs = _by_clip(records, metric), _by_clip(others, metric)
+    clips = [clip for clip in ours if clip in theirs]
+    if not clips:
+        return None
+    return ratio_difference([ours[clip] for clip in clips], [theirs[clip] for clip in clips])
+
+
+def _by_clip(records: Iterable[Record], metric: str) -> dict[str, NDArray[np.float64]]:
+    sums: defaultdict[str, NDArray[np.float64]] = defaultdict(lambda: np.zeros(2))
+    for record in records:
+        if metric in record.parts:
+            sums[record.clip] = sums[record.clip] + np.array(record.parts[metric])
+    return sums
+
+
+def crossing_db(points: Iterable[tuple[float, float]], level: float) -> float | None:
+    """The highest SNR at which a rate reaches `level`, between `(SNR, rate)` points along straight lines.
+
+    Infinite where the highest SNR has it already; None where none of them has.
+    """
+    known = sorted(points, reverse=True)
+    if known and known[0][1] >= level:
+        return math.inf
+    for (above, low), (below, high) in pairwise(known):
+        if high >= level:
+            return above + (below - above) * (level - low) / (high - low)
+    return None

@@ -1,96 +1,29 @@
 """What the studies of speech recognition run: audit plans, by study and scale, and nothing that draws.
 
-After Olivier's thesis (2023), chapters 2 and 5 and appendix D.1. A study's tables are made from the records
-of these plans, wherever they were run: `run_audit(plan, folder / name)` for each of `plans_of(study, ask)`.
+After Olivier's thesis (2023), chapters 2, 5 and 7 and appendices D.1 and E. A study's tables are made from
+the records of these plans, wherever they were run: `run_audit(plan, folder / name)` for each of
+`plans_of(study, ask)`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, TypeVar, final
+from collections.abc import Callable
+from dataclasses import replace
 
 from sottovoce.audit.parts import Part
-from sottovoce.audit.plan import Plan
 from sottovoce.errors import UnknownName
+from sottovoce.studies.ask import Ask, Plans, cw, linf, nearest, snr
+from sottovoce.studies.defense_plans import o13, o14
+from sottovoce.studies.hardening_plans import o15, o18
 from sottovoce.studies.paper_o import BEAMS, TARGET, UNIVERSAL_SECONDS
 
-ScaleName = Literal["mini", "full"]
-Plans = dict[str, Plan]
-Value = TypeVar("Value")
-
-METRICS = (
-    "wer", "clean-wer", "cer", "clean-cer", "wer-clips", "sentence-error", "uasr-word", "tasr-word",
-    "language-confusion", "success", "snr", "segmental-snr", "linf", "db-max",
-)  # fmt: skip
 MASKING = ("masking-share", "masking-excess")
 """Cells of the spectrum above what the clip masks, and how far above it they are on average."""
-SENTENCES = [
-    "really short test string",
-    "please open the front door and leave it so until ten",
-    "read every message of the last week aloud and then send all of them to everybody that i have ever met",
-]
-"""Three texts to force. The thesis has three as well; only the first is known, from its section 7.3."""
 NOISE_DB = (20, 30, 40)
 """Sizes of white noise to hold against attacks that find their own size."""
 LANGUAGES = ("en", "tl", "sr")
 """Languages that the thesis makes Whisper hear: English, Tagalog, Serbian."""
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Ask:
-    """What a study is asked to run.
-
-    fit: clips to fit universal attacks on; None: every other clip of the data.
-    clips: at most so many of the data; None: the scale's own number.
-    batch: clips attacked at once.
-    """
-
-    scale: ScaleName
-    model: str
-    data: str
-    fit: str | None = None
-    clips: int | None = None
-    seed: int = 0
-    batch: int = 8
-
-    def take(self, mini: Value, full: Value) -> Value:
-        return full if self.scale == "full" else mini
-
-    def plan(
-        self,
-        *,
-        attacks: Sequence[str],
-        budgets: Sequence[str],
-        goals: Sequence[str | Part] = ("evade",),
-        clips: int | None,
-        slow: bool = False,
-        fit: bool = False,
-        metrics: Sequence[str] = (),
-    ) -> Plan:
-        """clips: the study's own number; where the attack is `slow`, no other is more.
-        fit: whether an attack of the plan is fitted on clips. metrics: beyond those of every plan.
-        """
-        wanted = self.clips or clips
-        if slow and clips and self.clips:
-            wanted = min(clips, self.clips)
-        return Plan.model_validate(
-            {
-                "model": self.model,
-                "data": self.data,
-                "fit": self.fit if fit else None,
-                "limit": wanted,
-                "attacks": attacks,
-                "goals": goals,
-                "budgets": budgets,
-                "metrics": (*METRICS, *metrics),
-                "seed": self.seed,
-                "batch": self.batch,
-                "audio": "none",
-            }
-        )
 
 
 def o5(ask: Ask) -> Plans:
@@ -105,13 +38,13 @@ def o5(ask: Ask) -> Plans:
     return {
         "untargeted": ask.plan(
             attacks=["noise", "fgsm", f"pgd(steps={steps}, step={step})", f"apgd(steps={steps})"],
-            budgets=[*_snr(levels), *_linf(radii)],
+            budgets=[*snr(levels), *linf(radii)],
             clips=ask.take(10, None),
         ),
         "targeted": ask.plan(
-            attacks=[_cw(steps=ask.take(300, 5000), c=0.25)],
-            goals=[_nearest()],
-            budgets=_linf([0.1]),
+            attacks=[cw(steps=ask.take(300, 5000), c=0.25)],
+            goals=[nearest()],
+            budgets=linf([0.1]),
             clips=ask.take(4, 100),
             slow=True,
         ),
@@ -127,15 +60,15 @@ def o6(ask: Ask) -> Plans:
     }  # fmt: skip
     return {
         "imperceptible": ask.plan(
-            attacks=[_cw(steps=steps, c=0.25), str(Part("imperceptible", hidden))],
-            goals=[_nearest()],
-            budgets=_linf([0.1]),
+            attacks=[cw(steps=steps, c=0.25), str(Part("imperceptible", hidden))],
+            goals=[nearest()],
+            budgets=linf([0.1]),
             clips=ask.take(4, 100),
             slow=True,
             metrics=MASKING,
         ),
         "noise": ask.plan(
-            attacks=["noise"], budgets=_snr(NOISE_DB), clips=ask.take(4, 100), slow=True, metrics=MASKING
+            attacks=["noise"], budgets=snr(NOISE_DB), clips=ask.take(4, 100), slow=True, metrics=MASKING
         ),
     }
 
@@ -146,14 +79,14 @@ def o7(ask: Ask) -> Plans:
     return {
         "untargeted": ask.plan(
             attacks=["noise", f"pgd(steps={ask.take(10, 200)}, step={ask.take(0.2, 0.1)})"],
-            budgets=[*_snr((35, 40)), *_linf((0.005, 0.0015))],
+            budgets=[*snr((35, 40)), *linf((0.005, 0.0015))],
             clips=ask.take(4, None),
         ),
-        "noise": ask.plan(attacks=["noise"], budgets=_snr([0]), clips=ask.take(4, None)),
+        "noise": ask.plan(attacks=["noise"], budgets=snr([0]), clips=ask.take(4, None)),
         "targeted": ask.plan(
-            attacks=[_cw(steps=ask.take(100, 2000), c=regularisation(ask.model), first_token=1.0)],
+            attacks=[cw(steps=ask.take(100, 2000), c=regularisation(ask.model), first_token=1.0)],
             goals=[Part("force", {"text": TARGET})],
-            budgets=_linf([0.1]),
+            budgets=linf([0.1]),
             clips=ask.take(2, 20),
             slow=True,
         ),
@@ -176,14 +109,14 @@ def o8(ask: Ask) -> Plans:
         "confusion": ask.plan(
             attacks=[f"pgd(steps={ask.take(10, 30)}, step={ask.take(0.2, 0.1)})"],
             goals=[f"language(code={code})" for code in LANGUAGES],
-            budgets=_snr([45]),
+            budgets=snr([45]),
             clips=ask.take(5, None),
         ),
-        "noise": ask.plan(attacks=["noise"], budgets=_snr([40, 45]), clips=ask.take(10, None)),
+        "noise": ask.plan(attacks=["noise"], budgets=snr([40, 45]), clips=ask.take(10, None)),
         "universal": ask.plan(
             attacks=[fitted],
             goals=["language(code=sr)"],
-            budgets=_snr([40]),
+            budgets=snr([40]),
             clips=ask.take(10, None),
             fit=True,
         ),
@@ -198,27 +131,29 @@ def o12(ask: Ask) -> Plans:
     return {
         "genetic": ask.plan(
             attacks=["noise", f"genetic(steps={ask.take(50, 2000)})"],
-            budgets=_linf(ask.take((0.025,), (0.005, 0.01))),
+            budgets=linf(ask.take((0.025,), (0.005, 0.01))),
             clips=ask.take(4, None),
         ),
         "removal": ask.plan(
             attacks=["noise", *(f"{name}(search=false)" for name in removals)],
-            budgets=_snr(levels),
+            budgets=snr(levels),
             clips=clips,
         ),
         "least": ask.plan(
-            attacks=[f"{name}(search=true)" for name in removals], budgets=_snr([0]), clips=clips
+            attacks=[f"{name}(search=true)" for name in removals], budgets=snr([0]), clips=clips
         ),
         "universal": ask.plan(
             attacks=[f"universal-gradient(epochs={ask.take(10, 100)})"],
-            budgets=_snr(ask.take((20,), (20, 30))),
+            budgets=snr(ask.take((20,), (20, 30))),
             clips=ask.take(20, None),
             fit=True,
         ),
     }
 
 
-PLANS: dict[str, Callable[[Ask], Plans]] = {"O5": o5, "O6": o6, "O7": o7, "O8": o8, "O12": o12}
+PLANS: dict[str, Callable[[Ask], Plans]] = {
+    "O5": o5, "O6": o6, "O7": o7, "O8": o8, "O12": o12, "O13": o13, "O14": o14, "O15": o15, "O18": o18,
+}  # fmt: skip
 
 
 def plans_of(study: str, ask: Ask) -> Plans:
@@ -226,6 +161,11 @@ def plans_of(study: str, ask: Ask) -> Plans:
     if study not in PLANS:
         raise UnknownName("study of recognisers", study, PLANS)
     return PLANS[study](ask)
+
+
+def names_of(study: str) -> list[str]:
+    """The names of all plans that a study may have, whatever it is asked."""
+    return list(plans_of(study, Ask(scale="full", model="recogniser", data="audiomnist:")))
 
 
 def with_beams(ask: Ask) -> Ask:
@@ -239,28 +179,3 @@ def with_beams(ask: Ask) -> Ask:
 def regularisation(model: str) -> float:
     """The weight c of the attack that forces texts: less for small models (section 5.3.1)."""
     return 0.25 if re.search(r"tiny|base", model) else 1.0
-
-
-def _cw(*, steps: int, c: float, first_token: float = 0.0) -> str:
-    """Radius 0.1, shrunk by 0.7 up to 8 times, steps of 0.01, which is 0.1 of that radius (section 5.3.1)."""
-    return str(
-        Part(
-            "cw-asr",
-            {
-                "steps": steps, "learning_rate": 0.1, "c": c, "eps": 0.1, "shrink": 0.7, "times": 8,
-                "first_token": first_token,
-            },
-        )
-    )  # fmt: skip
-
-
-def _nearest() -> Part:
-    return Part("force-nearest", {"choices": SENTENCES})
-
-
-def _snr(levels_db: Sequence[float]) -> list[str]:
-    return [f"snr(db={level})" for level in levels_db]
-
-
-def _linf(radii: Sequence[float]) -> list[str]:
-    return [f"linf(eps={radius})" for radius in radii]

@@ -109,7 +109,8 @@ SETUP = {
 
 def strange(study: str, model: str, data: str) -> list[str]:
     """Which of "model" and "data" are not the thesis's, as far as their names tell."""
-    models = {"O7": "|".join(TABLE_5_2), "O8": "medium"}.get(study, "wav2vec2|speechbrain|deepspeech2")
+    named = {"O7": "|".join(TABLE_5_2), "O8": "medium", "O14": "whisper|wav2vec2|hubert|data2vec"}
+    models = named.get(study, "wav2vec2|speechbrain|deepspeech2")
     corpus = "commonvoice" if study == "O8" else "librispeech"
     fits = {"model": re.search(models, model, re.IGNORECASE), "data": data.lower().startswith(corpus)}
     return [name for name, fit in fits.items() if not fit]

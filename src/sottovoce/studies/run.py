@@ -7,10 +7,14 @@ from typing import Any
 
 from sottovoce import registry
 from sottovoce.errors import InputError
-from sottovoce.studies.asr_bench import AsrBench, read_runs
+from sottovoce.studies.asr_bench import read_runs
 from sottovoce.studies.asr_plans import PLANS
+from sottovoce.studies.certify_bench import read_certificates
 from sottovoce.studies.page import write
-from sottovoce.studies.study import Bench, Choice, Result, Study, Tell
+from sottovoce.studies.study import Bench, Choice, Result, Stage, Study, Tell
+
+CERTIFICATES = "O16"
+"""Its plans are of certificates, not of attacks."""
 
 
 def find_study(name: str) -> Study[Any]:
@@ -34,13 +38,14 @@ def run_study(
     return bench, result, write(study, bench, result)
 
 
-def tabulate(study: Study[Any], folder: Path) -> tuple[AsrBench, Result, Path]:
-    """The page of a study of recognisers, from runs that are there already; it goes into their folder."""
-    if study.id not in PLANS:
+def tabulate(study: Study[Any], folder: Path) -> tuple[Stage, Result, Path]:
+    """The page of a study of plans, from runs that are there already; it goes into their folder."""
+    known = [*PLANS, CERTIFICATES]
+    if study.id not in known:
         raise InputError(
-            f"expected a study whose plans can be run elsewhere ({', '.join(PLANS)}), got {study.id}; give "
+            f"expected a study whose plans can be run elsewhere ({', '.join(known)}), got {study.id}; give "
             f"sottovoce study run {study.id} instead."
         )
-    bench = read_runs(study.id, folder)
+    bench: Stage = read_certificates(folder) if study.id == CERTIFICATES else read_runs(study.id, folder)
     result = study.run(bench)
     return bench, result, write(study, bench, result)

@@ -103,8 +103,8 @@ class Ctc(Recogniser, Matches, Timings, Frames):
     @final
     def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[Word]]:
         log_probs, frames = self.log_probs(batch, draws=draws)
-        rows = zip(log_probs, frames.tolist(), self._said(log_probs, frames), strict=True)
-        return [self._words(row[:count], tokens) for row, count, tokens in rows]
+        rows = log_probs.detach().double().cpu().numpy()
+        return [self._words(row[:count]) for row, count in zip(rows, frames.tolist(), strict=True)]
 
     @final
     def check_labels(self, labels: Sequence[str]) -> None:
@@ -143,9 +143,13 @@ class Ctc(Recogniser, Matches, Timings, Frames):
         )
         return total / lengths.clamp_min(1).to(total)
 
-    def _words(self, log_probs: Tensor, tokens: Sequence[int]) -> list[Word]:
-        rows = log_probs.detach().double().cpu().numpy()
-        spans = align(rows, tokens, self.vocabulary.blank)
+    def _words(self, rows: Floats) -> list[Word]:
+        blank = self.vocabulary.blank
+        if self.beams == 1:
+            tokens, spans = greedy_spans(rows, blank)
+        else:
+            tokens = beam_tokens(rows, blank, self.beams)
+            spans = align(rows, tokens, blank)
         letters = [self.vocabulary.letters[token] for token in tokens]
         words = []
         for is_space, group in groupby(range(len(tokens)), key=lambda place: letters[place].isspace()):
@@ -168,6 +172,15 @@ def greedy_tokens(log_probs: Tensor, frames: Tensor, blank: int) -> list[list[in
         [token for token, _ in groupby(row[:count])] for row, count in zip(best, frames.tolist(), strict=True)
     ]
     return [[token for token in row if token != blank] for row in merged]
+
+
+def greedy_spans(log_probs: Floats, blank: int) -> tuple[list[int], list[tuple[int, int]]]:
+    """The likeliest token of each frame of `(frames, tokens)`, merged, and the frames of each: first, and one
+    past the last. It is the likeliest path of all, so it is what `align` finds for its own tokens."""
+    best = log_probs.argmax(axis=1)
+    edges = [0, *(np.flatnonzero(np.diff(best)) + 1).tolist(), len(best)]
+    runs = [(int(best[start]), (start, end)) for start, end in pairwise(edges) if best[start] != blank]
+    return [token for token, _ in runs], [span for _, span in runs]
 
 
 def beam_tokens(log_probs: Floats, blank: int, beams: int) -> list[int]:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from sottovoce.targets.classifier import ModuleClassifier
 from sottovoce.targets.zoo import keyword_cnn
+from sottovoce.targets.zoo.shipped import PLAIN
 
 
-def keyword(device: str = "cpu") -> ModuleClassifier:
-    """The embedded keyword model: 12 classes, one second at 16 kHz."""
-    module = keyword_cnn.load(device)
+def keyword(device: str = "cpu", variant: str = PLAIN) -> ModuleClassifier:
+    """The embedded keyword model: 12 classes, one second at 16 kHz.
+
+    variant: how it was trained: plain, or against attacks: fgsm, pgd or mixed.
+    """
+    module = keyword_cnn.load(device, variant)
     return ModuleClassifier(
         module, keyword_cnn.CLASSES, keyword_cnn.SAMPLE_RATE, clip_samples=keyword_cnn.CLIP_SAMPLES
     )

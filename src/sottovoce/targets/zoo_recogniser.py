@@ -19,6 +19,7 @@ from sottovoce.targets.recogniser import check_beams
 from sottovoce.targets.zoo import conformer
 from sottovoce.targets.zoo.deepspeech2 import DeepSpeech2, Size
 from sottovoce.targets.zoo.log_mel import WINDOW
+from sottovoce.targets.zoo.shipped import PLAIN
 
 VOCABULARY = Vocabulary(("", *conformer.LETTERS), blank=conformer.BLANK, case="lower")
 
@@ -59,12 +60,15 @@ def spell_with(module: conformer.Conformer, *, beams: int = 1) -> Speller:
     return Speller(module, frame_seconds=0.04, shortest=conformer.SHORTEST, beams=beams)
 
 
-def recogniser(device: str = "cpu", weights: str | None = None, beams: int = 1) -> Speller:
+def recogniser(
+    device: str = "cpu", weights: str | None = None, beams: int = 1, variant: str = PLAIN
+) -> Speller:
     """The embedded recogniser: English letters at 16 kHz, at home with strings of spoken commands.
 
     weights: another file that `sottovoce train recogniser` wrote. beams: more than 1 searches over texts.
+    variant: how the embedded one was trained: plain, noisy (Gaussian noise added) or pgd (against attacks).
     """
-    return spell_with(conformer.load(device, Path(weights) if weights else None), beams=beams)
+    return spell_with(conformer.load(device, Path(weights) if weights else None, variant), beams=beams)
 
 
 def deepspeech2(

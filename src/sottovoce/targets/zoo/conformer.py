@@ -9,12 +9,9 @@ instead of batch normalisation, so that the model has no statistics that an atta
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import final
 
-import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -22,7 +19,9 @@ from torch.nn import functional
 from sottovoce.errors import InputError
 from sottovoce.targets.padding import inside, windows
 from sottovoce.targets.zoo.log_mel import HOP, WINDOW, LogMel, count_frames
+from sottovoce.targets.zoo.shipped import PLAIN, fill
 
+VARIANTS = (PLAIN, "noisy", "pgd")
 SAMPLE_RATE = 16_000
 LETTERS = " 'abcdefghijklmnopqrstuvwxyz"
 BLANK = 0
@@ -203,19 +202,8 @@ def count_output(samples: Tensor) -> Tensor:
     return subsample(count_frames(samples))
 
 
-def load(device: torch.device | str = "cpu", weights: Path | None = None) -> Conformer:
-    """The shipped model, or one of its size from another file, in evaluation mode with frozen parameters.
-
-    Weights are stored in 16 bits and run in 32.
-    """
+def load(device: torch.device | str = "cpu", weights: Path | None = None, variant: str = PLAIN) -> Conformer:
+    """A shipped model, or one of its size from another file, in evaluation mode with frozen parameters."""
     model = Conformer()
-    shipped = resources.files(__package__).joinpath("weights", "recogniser.safetensors")
-    try:
-        stored = safetensors.torch.load(weights.read_bytes() if weights else shipped.read_bytes())
-        model.load_state_dict({name: value.float() for name, value in stored.items()})
-    except (OSError, RuntimeError, safetensors.SafetensorError) as problem:
-        raise InputError(
-            f"{weights or shipped} holds no Conformer of the shipped size ({str(problem).splitlines()[0]}); "
-            "give a file that `sottovoce train recogniser` wrote."
-        ) from problem
-    return model.requires_grad_(False).to(device).eval()
+    fill(model, "recogniser", variant, VARIANTS, weights, plain="recogniser")
+    return model.to(device)

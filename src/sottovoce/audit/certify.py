@@ -1,0 +1,231 @@
+"""Certifying a corpus: one certificate a clip, recorded as it is found, and gone on with after a kill."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, final
+
+import torch
+import yaml
+
+from sottovoce import __version__
+from sottovoce.audit.certify_store import Certified, CertifyFolder
+from sottovoce.audit.defense import Defense
+from sottovoce.audit.fit import open_clips, usable
+from sottovoce.audit.run import Advance, find_device, open_target
+from sottovoce.core.batch import AudioBatch
+from sottovoce.core.target import Target
+from sottovoce.core.vote import Vote
+from sottovoce.data.load import Clip, collate
+from sottovoce.defenses.bounds import Count, Sampling, radius_snr_db
+from sottovoce.defenses.certificates import Certificate, Within, certify, check_wer, word_errors
+from sottovoce.defenses.noisy_passes import Smoothed, certified_sigma
+from sottovoce.errors import InputError, SottovoceError, StoreError
+
+USUAL_WER = 0.25
+SAVE_SECONDS = 5.0
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class CertifyPlan:
+    """What is certified, as plain data. Batch and device are no part of it: the one changes nothing, the
+    other draws noise of its own that is as good.
+
+    defense: gaussian(sigma=...) first, then what belongs to the model, then a vote to elect with, if any.
+    wer: the k of a recogniser; None: 0.25. The others are those of `Sampling`.
+    """
+
+    model: str = "keyword"
+    data: str = "embedded"
+    limit: int | None = None
+    defense: str = "gaussian(sigma=0.01)"
+    wer: float | None = None
+    passes: int = 1000
+    select: int = 100
+    alpha: float = 0.001
+    radius: float | None = None
+    tolerance: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self.sampling().check(self.sigma)
+
+    @property
+    def sigma(self) -> float:
+        return certified_sigma(Defense.parse(self.defense).transforms)
+
+    def sampling(self) -> Sampling:
+        return Sampling(
+            passes=self.passes,
+            select=self.select,
+            alpha=self.alpha,
+            radius=self.radius,
+            tolerance=self.tolerance,
+        )
+
+    def resolved(self, target: Target) -> CertifyPlan:
+        """With the WER that a recogniser needs."""
+        wanted = USUAL_WER if self.wer is None and target.says == "words" else self.wer
+        return replace(self, wer=wanted)
+
+    def to_yaml(self) -> str:
+        return yaml.safe_dump(asdict(self), sort_keys=False, allow_unicode=True)
+
+    @property
+    def run_id(self) -> str:
+        """A hash of the plan and the version of the code."""
+        return sha256(f"{__version__}\n{self.to_yaml()}".encode()).hexdigest()[:10]
+
+
+@final
+@dataclass(frozen=True)
+class Certifier:
+    """A plan at work on one clip after another."""
+
+    plan: CertifyPlan
+    smoothed: Smoothed
+    vote: Vote | None
+    folder: CertifyFolder
+    device: str
+    advance: Advance
+
+    def record(self, clip: Clip) -> Certified:
+        """The clip's certificate, or why there is none."""
+        try:
+            batch = collate([clip]).to(self.device)
+            return self._describe(clip, batch, self._certify(clip, batch))
+        except StoreError:
+            raise
+        except torch.OutOfMemoryError:
+            raise InputError(
+                f"expected memory for a batch of noisy copies of {len(clip.waveform)} samples, got too "
+                "little; take a smaller --batch and give the same command again to go on."
+            ) from None
+        except (SottovoceError, RuntimeError, ArithmeticError, ValueError) as error:
+            return failed(clip.id, clip.label, str(error))
+
+    def _certify(self, clip: Clip, batch: AudioBatch) -> Certificate:
+        sampling, known = self.plan.sampling(), self.folder.progress()
+        resume = None
+        if known.get("clip") == clip.id:
+            count = Count(sampling, self.smoothed.sigma, known["successes"], known["passes"], known["lower"])
+            resume = known["elected"], count
+        before = resume[1].passes if resume else 0
+        self.advance(before, clip.id)
+        saved = time.monotonic()
+
+        def watch(text: str, count: Count) -> None:
+            nonlocal saved, before
+            if time.monotonic() - saved >= SAVE_SECONDS and count.stop() is None:
+                self.folder.save_progress(
+                    {
+                        "clip": clip.id,
+                        "elected": text,
+                        "successes": count.successes,
+                        "passes": count.passes,
+                        "lower": count.lower,
+                    }
+                )
+                saved = time.monotonic()
+            self.advance(count.passes - before, clip.id)
+            before = count.passes
+
+        found = certify(
+            self.smoothed, batch, sampling, wer=self.plan.wer, vote=self.vote, watch=watch, resume=resume
+        )
+        self.advance(sampling.passes - found.passes, clip.id)
+        return found
+
+    def _describe(self, clip: Clip, batch: AudioBatch, found: Certificate) -> Certified:
+        target, wer, length = self.smoothed.target, self.plan.wer, float(batch.length_l2[0])
+        right, errors, words = found.text == clip.label, None, None
+        if wer is not None:
+            right = Within(target, clip.label, wer)(found.text)
+            errors, words = word_errors(target, clip.label, found.text)
+        return Certified(
+            clip=clip.id,
+            status="ok",
+            label=clip.label,
+            elected=found.text,
+            right=right,
+            errors=errors,
+            words=words,
+            radius=found.radius,
+            snr_db=radius_snr_db(length, found.radius),
+            lower=found.lower,
+            successes=found.successes,
+            passes=found.passes,
+            stop=found.stop,
+            seconds=len(clip.waveform) / clip.sample_rate,
+            length_l2=length,
+            loaded=clip.loaded,
+        )
+
+
+def run_certify(
+    plan: CertifyPlan,
+    out: Path,
+    *,
+    device: str = "auto",
+    batch: int | None = None,
+    target: Target | None = None,
+    begin: Callable[[int], None] = lambda passes: None,
+    advance: Advance = lambda done, note: None,
+) -> CertifyFolder:
+    """Certify what is not yet recorded. A bad plan raises before any work; a bad clip is recorded as failed.
+
+    batch: noisy copies at once; default: what suits the device. target: the plan's model where it is open.
+    begin: told how many passes there are at the most; advance: how many are done or spared, and of what clip.
+    """
+    device = find_device(device)
+    target = open_target(plan.model, device) if target is None else target
+    plan = plan.resolved(target)
+    check_wer(target, plan.wer)
+    defense = Defense.parse(plan.defense)
+    smoothed = Smoothed.behind(defense.transforms, target, seed=plan.seed, batch=batch)
+    if defense.vote is not None:
+        defense.around(target)
+    corpus = open_clips(plan.data, target)
+    corpus = corpus.limit(plan.limit, plan.seed) if plan.limit is not None else corpus
+    folder = CertifyFolder(out)
+    folder.prepare(plan.to_yaml(), describe(plan, device, corpus.note))
+    done = {record.clip for record in folder.records()}
+    todo = tuple(entry for entry in corpus.entries if entry.id not in done)
+    begin(len(todo) * plan.passes)
+    if not todo:
+        return folder
+    certifier = Certifier(plan, smoothed, defense.vote, folder, device, advance)
+    with folder.writer() as writer:
+        for clips, failures in replace(corpus, entries=todo).chunks(1, target.sample_rate):
+            clips, refused = usable(target, clips)
+            unfit = [failed(item.id, item.label, item.reason) for item in [*failures, *refused]]
+            writer.write([*unfit, *map(certifier.record, clips)])
+            advance(plan.passes * len(unfit), "loading")
+    folder.clear_progress()
+    return folder
+
+
+def describe(plan: CertifyPlan, device: str, data_note: str = "") -> dict[str, Any]:
+    """What is needed to repeat a run, beyond its plan."""
+    return {
+        "run": plan.run_id,
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "device": device,
+        "data_note": data_note,
+        "versions": {
+            "sottovoce": __version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+        },
+    }
+
+
+def failed(clip: str, label: str, reason: str) -> Certified:
+    return Certified(clip=clip, status="failed", label=label, reason=reason)

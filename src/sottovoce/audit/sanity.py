@@ -1,0 +1,235 @@
+"""The sanity pass: what makes the figures of a run doubtful, found in its plan, records and probes alone.
+
+Most of it is the folklore of broken defenses (Athalye, Carlini and Wagner 2018, "Obfuscated gradients give a
+false sense of security"; Carlini et al. 2019, "On evaluating adversarial robustness"; Tramer et al. 2020, "On
+adaptive attacks to adversarial example defenses"), put as questions that can be answered by counting. Nothing
+is corrected for the number of comparisons: of twenty between equals about one is flagged by chance, which
+costs a second look, where a doubt that is missed costs the claim.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from sottovoce.audit.defense import NO_DEFENSE, Defense
+from sottovoce.audit.effort import Tried, ask_for_gradients, ask_for_more, read_probes, with_steps
+from sottovoce.audit.flags import LEVEL, Check, Flag, Pairs
+from sottovoce.audit.plan import PASSES, Cell, Plan
+from sottovoce.audit.probe import steps_of
+from sottovoce.audit.summary import CellSummary, Group, Summary
+from sottovoce.core.record import Record
+
+GRADIENT = "look whether every part of the defense passes a useful gradient on (StraightThrough)"
+FEW_CLIPS = 30
+"""Below this a 95 % interval of a rate can be wider than a third of the scale."""
+
+
+def examine(plan: Plan, summary: Summary, probes: Iterable[Record] = ()) -> list[Check]:
+    """Every question that this run can be asked, with its answer."""
+    tried = read_probes(probes)
+    checks = [
+        _attackers(plan),
+        _averaging(plan, tried),
+        _adaptive(plan, summary),
+        _black_box(summary),
+        ask_for_more("steps", tried, summary),
+        ask_for_more("passes", tried, summary),
+        ask_for_gradients(tried),
+        _unfinished(plan, summary),
+        _failures(summary),
+        _rounding(plan, summary),
+        _noise(summary),
+        _sizes(summary),
+    ]
+    return [check for check in checks if check is not None]
+
+
+def _attackers(plan: Plan) -> Check | None:
+    """A defended target that has not met all three attackers."""
+    cells = [cell for cell in plan.cells() if cell.defense != NO_DEFENSE]
+    met: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    for cell in cells:
+        met[cell.defense, cell.budget_title].add(cell.attacker)
+    flags = []
+    advice = {
+        "adaptive": "add an attack that follows gradients, such as --attacks pgd, and --attackers adaptive",
+        "transfer": "add --attackers adaptive,transfer,black-box",
+        "black-box": "add --black-box genetic, or a budget that it can search, such as --snr 30",
+    }
+    for defense in dict.fromkeys(cell.defense for cell in cells):
+        for attacker, words in advice.items():
+            budgets = [
+                at for (behind, at), names in met.items() if behind == defense and attacker not in names
+            ]
+            if budgets:
+                evidence = {"defense": defense, "attacker": attacker, "budgets": budgets}
+                flags.append(Flag("attackers", "", evidence, words))
+    return Check("attackers", len(met), flags) if cells else None
+
+
+def _averaging(plan: Plan, tried: list[Tried]) -> Check | None:
+    """A random target whose gradients are those of one pass."""
+    random = [defense for defense in plan.defenses if _is_random(defense)]
+    random += [item.defense for item in tried if item.random and item.defense not in random]
+    if not random:
+        return None
+    passes = plan.average
+    flags = [
+        Flag(
+            "averaging", "", {"defense": defense, "passes": passes}, "leave --average away, or raise it to 16"
+        )
+        for defense in random
+        if passes == 1 and _is_climbed(plan, defense)
+    ]
+    return Check("averaging", len(random), flags)
+
+
+def _is_random(defense: str) -> bool:
+    return any(transform.random for transform in Defense.parse(defense).transforms)
+
+
+def _is_climbed(plan: Plan, defense: str) -> bool:
+    """Whether an attack follows gradients of the target behind this defense."""
+    return any(cell.defense == defense and _climbs(cell) for cell in plan.cells())
+
+
+def _climbs(cell: Cell) -> bool:
+    """Whether its attack follows gradients of the very target that it is judged on."""
+    return cell.sees == "gradient" and cell.attacker != "transfer"
+
+
+def _adaptive(plan: Plan, summary: Summary) -> Check | None:
+    """An attack that knows the defense and does worse than one that does not: its gradients mislead it."""
+    pairs = [
+        (group, item, twin)
+        for group in summary.groups
+        for item in group.attacks
+        for twin in group.attacks
+        if (item.cell.attacker, twin.cell.attacker) == ("adaptive", "transfer")
+        and item.cell.attack == twin.cell.attack
+    ]
+    flags = []
+    for group, item, twin in pairs:
+        evidence = _stronger(twin, item, group, summary)
+        if evidence is not None:
+            flags.append(Flag("adaptive", item.cell.id, evidence, _try_harder(plan, item.cell)))
+    return Check("adaptive", len(pairs), flags) if pairs else None
+
+
+def _try_harder(plan: Plan, cell: Cell) -> str:
+    steps = None if cell.universal else steps_of(cell.attack)
+    tries = [f"--attacks '{with_steps(cell.attack, 4 * steps)}'"] if steps else []
+    if _is_random(cell.defense):
+        tries.append(f"--average {4 * (plan.average or PASSES)}")
+    return GRADIENT + (f", then try {' and '.join(tries)}" if tries else "")
+
+
+def _black_box(summary: Summary) -> Check | None:
+    """A search by scores that does better than gradients of the same target: they are masked.
+
+    What was found on the bare model has no gradient of the defense in it, so it is left out here.
+    """
+    asked, flags = 0, []
+    for group in summary.groups:
+        white = _best(group, [item for item in group.attacks if _climbs(item.cell)])
+        black = _best(group, [item for item in group.attacks if item.cell.sees != "gradient"])
+        if white is None or black is None:
+            continue
+        asked += 1
+        evidence = _stronger(black, white, group, summary)
+        if evidence is not None:
+            advice = f"{GRADIENT}, and take the black-box figure until another is higher"
+            flags.append(Flag("black-box", white.cell.id, evidence, advice))
+    return Check("black-box", asked, flags) if asked else None
+
+
+def _best(group: Group, items: list[CellSummary]) -> CellSummary | None:
+    return max(items, key=lambda item: item.estimates[group.lead].value, default=None)
+
+
+def _stronger(one: CellSummary, other: CellSummary, group: Group, summary: Summary) -> dict[str, Any] | None:
+    """Figures that say that an attack beats another clip by clip; None where they do not."""
+    pairs = Pairs.of(*(summary.outcomes[item.cell.id].values(group.lead) for item in (one, other)))
+    values = [item.estimates[group.lead].value for item in (one, other)]
+    if not values[0] > values[1] or not pairs.p <= LEVEL:
+        return None
+    return {
+        "metric": group.lead,
+        "stronger": one.cell.id,
+        "stronger_value": values[0],
+        "weaker_value": values[1],
+        "clips": pairs.clips,
+        "worse_under_stronger": pairs.more,
+        "worse_under_weaker": pairs.less,
+        "p": pairs.p,
+    }
+
+
+def _unfinished(plan: Plan, summary: Summary) -> Check | None:
+    done = {item.cell.id for item in summary.cells}
+    missing = [cell.id for cell in plan.cells() if cell.id not in done]
+    advice = "give the same command again"
+    flags = [Flag("unfinished", cell, {}, advice) for cell in missing]
+    return Check("unfinished", len(plan.cells()), flags) if flags else None
+
+
+def _failures(summary: Summary) -> Check:
+    count = len(summary.failures)
+    flags = [Flag("failures", "", {"failures": count}, "mend or drop these clips")] if count else []
+    return Check("failures", len(summary.cells), flags)
+
+
+def _rounding(plan: Plan, summary: Summary) -> Check:
+    if plan.bits is None:
+        return Check("floats", 1, [Flag("floats", "", {}, "run again with bits: 16")])
+    advice = "take the rounded rate, or a louder budget: a success that no file holds is none"
+    flags = [
+        Flag("rounding", item.cell.id, {"lost": item.lost_by_rounding, "clips": item.clips}, advice)
+        for item in summary.cells
+        if item.lost_by_rounding
+    ]
+    return Check("rounding", len(summary.cells), flags)
+
+
+def _noise(summary: Summary) -> Check | None:
+    """Attacks that do no better than white noise of their level."""
+    pairs = [
+        (item, noise, group.lead)
+        for group in summary.groups
+        if (noise := group.noise) is not None
+        for item in group.attacks
+    ]
+    if not pairs:
+        attacked = any(item.attacks for item in summary.cells)
+        lone = Flag("no-noise", "", {}, "add noise to --attacks")
+        return Check("no-noise", 1, [lone]) if attacked else None
+    advice = "try a stronger attack, a louder budget or more clips"
+    flags = [
+        Flag(
+            "noise",
+            item.cell.id,
+            {
+                "metric": lead,
+                "value": item.estimates[lead].value,
+                "low": item.estimates[lead].low,
+                "noise": noise.cell.id,
+                "noise_value": noise.estimates[lead].value,
+                "noise_high": noise.estimates[lead].high,
+            },
+            advice,
+        )
+        for item, noise, lead in pairs
+        # Also where one of them has no interval.
+        if not item.estimates[lead].low > noise.estimates[lead].high
+    ]
+    return Check("noise", len(pairs), flags)
+
+
+def _sizes(summary: Summary) -> Check | None:
+    counts = [item.estimates["success"].n for item in summary.cells if "success" in item.estimates]
+    if not counts or min(counts) >= FEW_CLIPS:
+        return None
+    advice = f"run again with --limit {FEW_CLIPS} or more"
+    return Check("few-clips", len(counts), [Flag("few-clips", "", {"clips": min(counts)}, advice)])

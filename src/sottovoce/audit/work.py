@@ -1,0 +1,177 @@
+"""One cell at work: its parts put together, and some clips through it, one record each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from sottovoce.audit.defense import Defense
+from sottovoce.audit.plan import Cell, Plan, attack_kind
+from sottovoce.audit.store import RunFolder
+from sottovoce.core.attack import Attack, Trial
+from sottovoce.core.budget import Budget
+from sottovoce.core.draws import Draws
+from sottovoce.core.goal import Goal
+from sottovoce.core.record import Record
+from sottovoce.core.target import Target
+from sottovoce.core.transform import Averaged
+from sottovoce.core.universal import UniversalAttack
+from sottovoce.data.load import Clip, collate
+from sottovoce.errors import SottovoceError, StoreError
+from sottovoce.metrics.parts import intensity_level
+
+Measure = Callable[[Trial], Tensor]
+HEARINGS = 4
+"""Passes of a random target over which a search by scores ranks a perturbation. With one the luckiest draw
+wins; as many as a gradient takes would cost more than they tell, for every member of a population pays."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A cell with its parts built.
+
+    target: what the examples are judged on.
+    through: what the attack works on: the target with its gradients averaged, or the bare model.
+    name: what its records call the cell.
+    facts: what its records say of it.
+    """
+
+    cell: Cell
+    target: Target
+    through: Target
+    attack: Attack | UniversalAttack
+    goal: Goal
+    budget: Budget
+    name: str
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+def assemble(plan: Plan, cell: Cell, target: Target) -> Work:
+    """The parts of a cell around a bare target; raises where they do not go together."""
+    heard = Defense.parse(cell.defense).around(target)
+    attack = cell.attack.build(attack_kind(cell.attack.name))
+    goal = cell.goal.build("goal").heard_by(target)
+    through, budget = _through(plan, cell, heard, target), cell.budget.build("budget")
+    work = Work(cell, heard, through, attack, goal, budget, cell.id)
+    if isinstance(attack, Attack):
+        attack.check(through, goal, budget)
+    for kind in (*attack.needs, *goal.needs):
+        through.power(kind)
+    goal.check(target)
+    return work
+
+
+def _through(plan: Plan, cell: Cell, heard: Target, bare: Target) -> Target:
+    """What an attacker works on, by what it knows."""
+    if cell.sees in ("decisions", "nothing"):
+        return heard
+    known = bare if cell.attacker == "transfer" else heard
+    passes = plan.passes(known)
+    if cell.sees == "scores":
+        passes = min(passes, HEARINGS)
+    return Averaged(known, passes) if passes > 1 else known
+
+
+@dataclass(frozen=True)
+class Runner:
+    """One cell at work on some clips. measures: what is recorded of a trial, `(batch, 2)` parts by name."""
+
+    plan: Plan
+    work: Work
+    attack: Attack
+    measures: Mapping[str, Measure]
+    folder: RunFolder
+    device: str
+
+    def records(self, clips: Sequence[Clip]) -> list[Record]:
+        """One record a clip. A batch that fails is halved until the clip that breaks it stands alone."""
+        goal = self.work.goal
+        about = {
+            clip.id: clip.facts.get("language", "") if goal.about == "language" else clip.label
+            for clip in clips
+        }
+        wanted = [clip for clip in clips if goal.applies(about[clip.id])]
+        skipped = [
+            Record(
+                cell=self.work.name,
+                clip=clip.id,
+                status="skipped",
+                label=clip.label,
+                reason="already says it",
+            )
+            for clip in clips
+            if clip not in wanted
+        ]
+        return skipped + self._attacked(wanted)
+
+    def _attacked(self, clips: Sequence[Clip]) -> list[Record]:
+        if not clips:
+            return []
+        try:
+            trial = self.attack(
+                self.work.target,
+                collate(clips).to(self.device),
+                self.work.goal,
+                self.work.budget,
+                draws=Draws(self.plan.seed),
+                labels=tuple(clip.label for clip in clips),
+                facts=tuple(clip.facts for clip in clips),
+                bits=self.plan.bits,
+                through=self.work.through,
+            )
+            return self._judged(trial, clips)
+        except StoreError:
+            raise
+        except (SottovoceError, RuntimeError, ArithmeticError, ValueError) as error:
+            if len(clips) == 1:
+                return [failed(self.work.name, clips[0].id, clips[0].label, str(error))]
+            half = len(clips) // 2
+            return self._attacked(clips[:half]) + self._attacked(clips[half:])
+
+    def _judged(self, trial: Trial, clips: Sequence[Clip]) -> list[Record]:
+        parts = {name: measure(trial).tolist() for name, measure in self.measures.items()}
+        levels = intensity_level(trial.clean.waveforms, trial.clean.lengths)
+        return [
+            Record(
+                cell=self.work.name,
+                clip=clip.id,
+                status="ok",
+                label=clip.label,
+                clean_text=trial.clean_texts[row],
+                adversarial_text=trial.adversarial_texts[row],
+                achieved=trial.achieved[row],
+                achieved_unrounded=trial.achieved_unrounded[row],
+                seconds=len(clip.waveform) / clip.sample_rate,
+                sample_rate=clip.sample_rate,
+                loaded=clip.loaded,
+                facts={"intensity": levels[row], **clip.facts, **_heard(trial, row), **self.work.facts},
+                parts={name: rows[row] for name, rows in parts.items()},
+                audio=self._save(trial, row, clip.id),
+            )
+            for row, clip in enumerate(clips)
+        ]
+
+    def _save(self, trial: Trial, row: int, clip: str) -> dict[str, str]:
+        if self.plan.audio == "none":
+            return {}
+        rate, bits = trial.clean.sample_rate, self.plan.bits
+        return {
+            "clean": self.folder.save_audio("clean", clip, trial.clean.clip(row), rate, bits),
+            "adversarial": self.folder.save_audio(
+                self.work.name, clip, trial.adversarial.clip(row), rate, bits
+            ),
+        }
+
+
+def _heard(trial: Trial, row: int) -> dict[str, str]:
+    """The languages that were detected in a clip before and after, where the target tells them."""
+    if trial.languages is None:
+        return {}
+    before, after = trial.languages
+    return {"heard_before": before[row], "heard_after": after[row]}
+
+
+def failed(cell: str, clip: str, label: str, reason: str) -> Record:
+    return Record(cell=cell, clip=clip, status="failed", label=label, reason=reason)

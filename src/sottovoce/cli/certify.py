@@ -1,0 +1,187 @@
+"""`sottovoce certify`: how far a smoothed model provably stands."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from sottovoce.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from sottovoce.audit.certify import CertifyPlan
+    from sottovoce.audit.certify_store import Curve, Point
+    from sottovoce.core.statistics import Interval
+    from sottovoce.core.target import Target
+
+
+def certify(
+    model: Annotated[
+        str, typer.Option(help="As of `sottovoce audit`: keyword, recogniser, huggingface:FOLDER_OR_ID, ...")
+    ] = "keyword",
+    data: Annotated[
+        str,
+        typer.Option(
+            help="embedded, strings, prompts, librispeech:DIR, a folder of classes, or a CSV.",
+            show_default="those shipped for the kind of model",
+        ),
+    ] = "embedded",
+    limit: Annotated[
+        int | None, typer.Option(help="At most so many clips, evenly over classes or speakers.")
+    ] = None,
+    sigma: Annotated[
+        float | None, typer.Option(help="Standard deviation of the Gaussian noise.", show_default="0.01")
+    ] = None,
+    defense: Annotated[
+        str | None,
+        typer.Option(
+            help="More than the noise, such as 'gaussian(sigma=0.02)+asnr', which certifies the model behind "
+            "asnr. A vote at the end elects the transcript.",
+            show_default="gaussian(sigma=0.01)",
+        ),
+    ] = None,
+    passes: Annotated[
+        int, typer.Option(help="Noisy passes that are counted; 10000 and more for large radii.")
+    ] = 1000,
+    select: Annotated[
+        int, typer.Option(help="Noisy passes that elect what is certified: the top class, or by ROVER.")
+    ] = 100,
+    alpha: Annotated[float, typer.Option(help="How likely a radius may be too large.")] = 0.001,
+    wer: Annotated[
+        float | None,
+        typer.Option(
+            help="For recognisers: the WER against the elected transcript to stay under.", show_default="0.25"
+        ),
+    ] = None,
+    radius: Annotated[
+        float | None, typer.Option(help="Stop a clip when this L2 radius is certified, or out of reach.")
+    ] = None,
+    tolerance: Annotated[
+        float | None, typer.Option(help="Stop a clip when more passes would add less than this L2 radius.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Every random number hangs on it.")] = 0,
+    batch: Annotated[
+        int | None, typer.Option(help="Noisy copies at once.", show_default="what suits the device")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the results.", show_default="runs/certify-<model>-<id of the plan>"),
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the curve as JSON.")] = False,
+) -> None:
+    """Certify what a model says behind Gaussian noise, clip by clip, and print how many stand at what radius.
+
+    A classifier's class stands at every perturbation inside the radius; of a recogniser, more than half of
+    the noisy passes stay under the WER. The same command goes on where an interrupted one stopped. Exit
+    codes: 0 done, 1 some clips failed, 2 a mistake in the command.
+
+    Examples:
+
+      sottovoce certify --limit 24
+
+      sottovoce certify --sigma 0.02 --passes 10000 --radius 0.03
+
+      sottovoce certify --model recogniser --wer 0.5 --limit 4 --device cuda --passes 10000
+    """
+    from sottovoce.audit.certify import CertifyPlan
+    from sottovoce.audit.run import find_device, open_target
+
+    if sigma is not None and defense is not None:
+        raise InputError(
+            f"expected --sigma or --defense, got both ({sigma} and {defense!r}); write the sigma into the "
+            "defense."
+        )
+    noise = CertifyPlan.defense if sigma is None else f"gaussian(sigma={sigma})"
+    plan = CertifyPlan(
+        model=model, data=data, limit=limit, defense=defense or noise, wer=wer, passes=passes, select=select,
+        alpha=alpha, radius=radius, tolerance=tolerance, seed=seed,
+    )  # fmt: skip
+    device = find_device(device)
+    target = open_target(plan.model, device)
+    plan = plan.resolved(target)
+    name = f"certify-{re.split('[:(]', plan.model)[0]}-{plan.run_id}"
+    run(plan, out or Path("runs") / name, device, batch, target, as_json)
+
+
+def run(plan: CertifyPlan, out: Path, device: str, batch: int | None, target: Target, as_json: bool) -> None:
+    from sottovoce.audit.certify import run_certify
+    from sottovoce.audit.certify_store import read_curve
+    from sottovoce.cli.show import progress
+    from sottovoce.report.certificates import write_certificates
+
+    console = Console(stderr=as_json)
+    with progress(console) as (begin, advance):
+        found = run_certify(
+            plan, out, device=device, batch=batch, target=target, begin=begin, advance=advance
+        )
+    records = list(found.records())
+    curve = read_curve(records, sigma=plan.sigma)
+    figure = write_certificates(records, found.path / "curve.png", sigma=plan.sigma, right=right_name(plan))
+    if as_json:
+        typer.echo(json.dumps({"run": plan.run_id, "folder": str(found.path), **curve.to_json()}))
+    else:
+        show(console, plan, curve)
+        console.print(f"certificates: {found.records_path}\ncurve: {figure}", soft_wrap=True, highlight=False)
+    for record in curve.failed:
+        console.print(
+            f"[yellow]failed[/yellow]: {record.clip}: {record.reason}", soft_wrap=True, highlight=False
+        )
+    if curve.failed:
+        raise typer.Exit(1)
+
+
+def right_name(plan: CertifyPlan) -> str:
+    """What the second curve counts."""
+    return "certified and right" if plan.wer is None else f"and elected within WER {plan.wer:g} of the label"
+
+
+def show(console: Console, plan: CertifyPlan, curve: Curve) -> None:
+    """The curve as two tables, and below them what they leave out."""
+    from sottovoce.report.words import plural
+
+    what = (
+        "the class stands" if plan.wer is None else f"WER against the elected transcript stays < {plan.wer:g}"
+    )
+    head = f"{plan.model} behind {plan.defense}: {what}, each at confidence {1 - plan.alpha:g}; in % of "
+    console.print(
+        f"{head}{plural(curve.clips, 'clip')}, with 95 % intervals", soft_wrap=True, highlight=False
+    )
+    console.print(_table("radius (L2)", curve.radii, plan, ".4g"))
+    if curve.snrs:
+        console.print(_table("SNR (dB)", curve.snrs, plan, "g"))
+    elected = "accuracy of the elected classes" if plan.wer is None else "WER of the elected transcripts"
+    console.print(
+        f"abstained {_percent(curve.abstained)}; {elected} {_percent(curve.elected)}; "
+        f"{curve.passes:,} passes counted",
+        soft_wrap=True,
+        highlight=False,
+        markup=False,
+    )
+
+
+def _table(level: str, points: tuple[Point, ...], plan: CertifyPlan, form: str) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in (level, "certified", right_name(plan)):
+        table.add_column(name, justify="right")
+    for point in points:
+        cells = (f"{point.level:{form}}", _percent(point.certified), _percent(point.right))
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _percent(found: Interval) -> str:
+    if not found.n:
+        return "–"
+    value, low, high = (100 * each for each in found[:3])
+    return f"{value:.0f} [{low:.0f},{high:.0f}]" if low == low else f"{value:.0f}"

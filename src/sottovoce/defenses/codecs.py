@@ -1,0 +1,162 @@
+"""Lossy codecs, there and back. None has a gradient of its own, so all use the identity's."""
+
+from __future__ import annotations
+
+import io
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sottovoce.core.batch import AudioBatch
+from sottovoce.core.draws import Draws
+from sottovoce.core.transform import Transform
+from sottovoce.errors import InputError, MissingExtra
+
+# Bit rates of layer III in kbit/s, in the order of their codes in a frame's header (ISO 11172-3, 13818-3).
+_MPEG_1 = (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)
+_MPEG_2 = (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
+_MPEG_25 = _MPEG_2[:8]
+_KBPS = {
+    **dict.fromkeys((8000, 11025, 12000), _MPEG_25),
+    **dict.fromkeys((16000, 22050, 24000), _MPEG_2),
+    **dict.fromkeys((32000, 44100, 48000), _MPEG_1),
+}
+# Samples by which a decoded stream is late: 576 by the encoder (LAME) and 529 by any decoder. A stream with
+# room for an info frame tells this to the decoder, which then cuts it off itself.
+_DELAY = 576 + 529
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Mp3(Transform):
+    """MP3 at a constant bit rate, mono, decoded again and cut to the clip's own samples.
+
+    The encoder (LAME) turns the level down by about half a decibel, against clipping; that is left as it is.
+    """
+
+    kbps: int = 32
+
+    def __post_init__(self) -> None:
+        known = sorted({*_MPEG_1, *_MPEG_2})
+        if self.kbps not in known:
+            raise InputError(
+                f"expected a bit rate of MP3 ({', '.join(map(str, known))} kbit/s), got {self.kbps}; "
+                "take one of them."
+            )
+        if "MP3" not in _soundfile().available_formats():
+            raise MissingExtra(
+                "expected a libsndfile that writes MP3 (1.1 or later, built with LAME and mpg123), got one "
+                "without; pip install --upgrade soundfile."
+            )
+
+    def apply(self, batch: AudioBatch, draws: Draws) -> Tensor:
+        rate, table = batch.sample_rate, _KBPS.get(batch.sample_rate)
+        if table is None:
+            raise InputError(
+                f"expected a sample rate of MP3 ({', '.join(map(str, _KBPS))} Hz), got {rate}; resample."
+            )
+        if self.kbps not in table:
+            raise InputError(
+                f"expected one of {', '.join(map(str, table))} kbit/s, as MP3 has at {rate} Hz, got "
+                f"{self.kbps}; take one of them."
+            )
+        heard = torch.zeros_like(batch.waveforms, requires_grad=False)
+        clips = [batch.clip(row).detach().cpu().float().numpy() for row in range(len(batch))]
+        for row, samples in enumerate(
+            _workers().map(lambda clip: _there_and_back(clip, rate, self.kbps), clips)
+        ):
+            heard[row, : len(samples)] = torch.from_numpy(samples)
+        return batch.waveforms + (heard - batch.waveforms).detach()
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class MuLaw(Transform):
+    """Companding: `levels` steps that are fine for quiet samples and coarse for loud ones.
+
+    The curve is that of ITU-T G.711 (not its segments). Steps lie evenly around zero, which stays zero, so an
+    even number of levels leaves one unused. Samples past full scale are cut to it.
+    """
+
+    levels: int = 256
+    mu: float = 255.0
+
+    def __post_init__(self) -> None:
+        if not 3 <= self.levels <= 65536:
+            raise InputError(f"expected 3 to 65536 levels, got {self.levels}; 256 is usual.")
+        if not 0 < self.mu < float("inf"):
+            raise InputError(f"expected mu above 0, got {self.mu}; 255 is usual.")
+
+    def apply(self, batch: AudioBatch, draws: Draws) -> Tensor:
+        steps, mu = (self.levels - 1) // 2, torch.tensor(self.mu, dtype=torch.float64, device=batch.device)
+        samples = batch.waveforms.detach().double().clamp(-1.0, 1.0)
+        curve = torch.log1p(mu * samples.abs()) / torch.log1p(mu)
+        level = torch.expm1((curve * steps).round() / steps * torch.log1p(mu)) / mu
+        heard = (samples.sign() * level).to(batch.waveforms.dtype)
+        return batch.waveforms + (heard - batch.waveforms).detach()
+
+
+def _there_and_back(clip: NDArray[np.float32], sample_rate: int, kbps: int) -> NDArray[np.float32]:
+    """A clip `(time,)` through the codec, sample for sample in its old place."""
+    if not np.isfinite(clip).all():
+        raise InputError("expected finite samples to encode, got NaN or infinity; mend what came before.")
+    stream = _encode(clip, sample_rate, kbps)
+    samples, rate = _soundfile().read(io.BytesIO(stream), dtype="float32")
+    late = 0 if len(samples) == len(clip) else _DELAY
+    if rate != sample_rate or len(samples) < late + len(clip):
+        raise InputError(
+            f"expected {len(clip)} samples at {sample_rate} Hz from the MP3 decoder, got {len(samples)} at "
+            f"{rate} Hz; use another build of libsndfile."
+        )
+    aligned: NDArray[np.float32] = samples[late : late + len(clip)]
+    return aligned
+
+
+def _encode(clip: NDArray[np.float32], sample_rate: int, kbps: int) -> bytes:
+    table = _KBPS[sample_rate]
+    # libsndfile takes no bit rate but a level from 0 (the highest) to 1 (the lowest), and cuts off what lies
+    # between whole rates: half a kbit/s more keeps clear of rounding.
+    level = max(0.0, (table[-1] - kbps - 0.5) / (table[-1] - table[0]))
+    stream = io.BytesIO()
+    with _soundfile().SoundFile(
+        stream,
+        "w",
+        sample_rate,
+        1,
+        "MPEG_LAYER_III",
+        format="MP3",
+        bitrate_mode="CONSTANT",
+        compression_level=level,
+    ) as file:
+        file.write(clip)
+    encoded = stream.getvalue()
+    code = encoded[2] >> 4
+    got = table[code - 1] if 0 < code <= len(table) else 0
+    if got != kbps:
+        raise InputError(
+            f"expected the MP3 encoder to give {kbps} kbit/s, got {got}; use another build of libsndfile."
+        )
+    return encoded
+
+
+def _soundfile() -> Any:
+    try:
+        import soundfile
+    except (ImportError, OSError) as error:
+        raise MissingExtra(
+            f"expected soundfile for MP3, got none ({error}); pip install soundfile."
+        ) from error
+    return soundfile
+
+
+@cache
+def _workers() -> ThreadPoolExecutor:
+    # libsndfile works outside of Python's lock, so threads share the cores.
+    return ThreadPoolExecutor(max_workers=os.cpu_count() or 1, thread_name_prefix="codec")

@@ -1,0 +1,181 @@
+"""Linear filters and median smoothing: true gradients, and no sample of a clip hears its padding."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import final
+
+import torch
+from torch import Tensor
+
+from sottovoce.core.batch import AudioBatch
+from sottovoce.core.draws import Draws
+from sottovoce.core.transform import Transform
+from sottovoce.errors import InputError
+
+# A filter's tail is cut where it is too quiet for float32, relative to full scale.
+_TAIL = 1e-9
+# Zero crossings of the resampling kernel either side, and Kaiser's beta for about 90 dB.
+_CROSSINGS, _BETA = 64, 9.0
+# The cutoff as a share of the lower Nyquist frequency, so that the stop band begins there.
+_ROLLOFF = 0.955
+# Samples in a block of the resampling: many phases at once are quicker, too many are wasted work.
+_BLOCK = 128
+_LARGEST_KERNEL = 8_000_000
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class IdealLowPass(Transform):
+    """Keep the lowest `share` of the frequencies and nothing of the others.
+
+    The cut is made in the spectrum of the whole clip, as if it came again and again.
+    """
+
+    share: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share < 1:
+            raise InputError(f"expected a share between 0 and 1, got {self.share}; 0.05 keeps 5 %.")
+
+    def apply(self, batch: AudioBatch, draws: Draws) -> Tensor:
+        heard = torch.zeros_like(batch.waveforms)
+        for length in sorted(set(batch.lengths.tolist())):
+            rows = (batch.lengths == length).nonzero()[:, 0]
+            spectrum = torch.fft.rfft(batch.waveforms[rows, :length])
+            # Bin k of n samples lies at 2k/n of the Nyquist frequency.
+            kept = torch.arange(spectrum.shape[1], device=batch.device) * 2 <= self.share * length + 1e-6
+            heard[rows, :length] = torch.fft.irfft(spectrum * kept, n=length)
+        return heard
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class BiquadLowPass(Transform):
+    """A second-order low-pass at `hz` of quality `q`, from silence (Bristow-Johnson's audio EQ cookbook)."""
+
+    hz: float = 200.0
+    q: float = 0.7071
+
+    def __post_init__(self) -> None:
+        if not self.hz > 0:
+            raise InputError(f"expected a cutoff above 0 Hz, got {self.hz}; 200 is usual.")
+        if not 0 < self.q < math.inf:
+            raise InputError(f"expected a quality q above 0, got {self.q}; 0.7071 has no peak.")
+
+    def apply(self, batch: AudioBatch, draws: Draws) -> Tensor:
+        width = batch.waveforms.shape[1]
+        longest = 2 ** math.ceil(math.log2(width))
+        response = _impulse_response(self.hz, self.q, batch.sample_rate, longest)[:width]
+        size = _fast_size(width + len(response) - 1)
+        spectrum = torch.fft.rfft(response.to(batch.waveforms), n=size)
+        heard: Tensor = torch.fft.irfft(torch.fft.rfft(batch.waveforms, n=size) * spectrum, n=size)
+        return heard[:, :width]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class MedianSmoothing(Transform):
+    """The median of `window` samples around each; a clip is mirrored at its ends.
+
+    The gradient goes to the sample that was the median.
+    """
+
+    window: int = 3
+
+    def __post_init__(self) -> None:
+        if self.window < 3 or self.window % 2 == 0:
+            raise InputError(f"expected an odd window of 3 samples or more, got {self.window}; 3 is usual.")
+
+    def apply(self, batch: AudioBatch, draws: Draws) -> Tensor:
+        half = self.window // 2
+        places = torch.arange(-half, batch.waveforms.shape[1] + half, device=batch.device)
+        # Mirrored without its ends, a clip of n samples comes again every 2(n - 1).
+        period = (2 * (batch.lengths - 1)).clamp(min=1)[:, None]
+        places = places % period
+        mirrored = batch.waveforms.gather(1, torch.minimum(places, period - places))
+        return mirrored.unfold(1, self.window, 1).median(dim=2).values
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Resample(Transform):
+    """Down to `hz` and up again: what lies above half of `hz` is lost, all else stays where it was.
+
+    Both ways by a windowed sinc of linear phase, with silence around the clip.
+    """
+
+    hz: int = 8000
+
+    def __post_init__(self) -> None:
+        if self.hz < 1:
+            raise InputError(f"expected a rate above 0 Hz, got {self.hz}; 8000 is usual.")
+
+    def apply(self, batch: AudioBatch, draws: Draws) -> Tensor:
+        rate = batch.sample_rate
+        if self.hz >= rate:
+            raise InputError(f"expected a rate below that of the clips, {rate} Hz, got {self.hz}; lower it.")
+        low = _resample(batch.waveforms, rate, self.hz)
+        # Past its end a clip alone has no low samples either: what rings on there must not come back.
+        lengths = torch.div(batch.lengths * self.hz + rate - 1, rate, rounding_mode="floor")
+        low = low * (torch.arange(low.shape[1], device=batch.device) < lengths[:, None])
+        return _resample(low, self.hz, rate)[:, : batch.waveforms.shape[1]]
+
+
+@lru_cache(maxsize=16)
+def _impulse_response(hz: float, q: float, sample_rate: int, longest: int) -> Tensor:
+    """`(time,)` float64, until it is too quiet to matter, or `longest`."""
+    if hz >= sample_rate / 2:
+        raise InputError(
+            f"expected a cutoff below half the sample rate, {sample_rate / 2:g} Hz, got {hz:g}; lower it."
+        )
+    angle = 2 * math.pi * hz / sample_rate
+    alpha = math.sin(angle) / (2 * q)
+    peak = (1 - math.cos(angle)) / (1 + alpha)
+    a1, a2 = -2 * math.cos(angle) / (1 + alpha), (1 - alpha) / (1 + alpha)
+    # The larger pole tells how soon the tail is over: two real ones, or a pair of one magnitude.
+    real = a1 * a1 / 4 - a2
+    pole = abs(a1) / 2 + math.sqrt(real) if real > 0 else math.sqrt(a2)
+    count = math.ceil(math.log(_TAIL) / math.log(min(max(pole, 0.5), 1 - 1e-12)))
+    response = [0.0, 0.0]
+    for driven in (peak / 2, peak, peak / 2, *[0.0] * (min(count, longest) - 3)):
+        response.append(driven - a1 * response[-1] - a2 * response[-2])
+    return torch.tensor(response[2:], dtype=torch.float64)
+
+
+def _fast_size(least: int) -> int:
+    """A size from `least` on whose transform is quick: a power of two times 1, 3, 5, 9 or 15."""
+    return min(odd << max(0, math.ceil(math.log2(least / odd))) for odd in (1, 3, 5, 9, 15))
+
+
+def _resample(waveforms: Tensor, from_hz: int, to_hz: int) -> Tensor:
+    """`(batch, time)` at another rate, aligned at the first sample; no shorter than the sound."""
+    kernel, step, reach = _resampling_kernel(from_hz, to_hz)
+    blocks = -(-waveforms.shape[1] // step)
+    padded = torch.nn.functional.pad(waveforms, (reach, blocks * step - waveforms.shape[1] + reach))
+    phases = torch.nn.functional.conv1d(padded[:, None], kernel.to(waveforms), stride=step)
+    return phases.transpose(1, 2).flatten(1)
+
+
+@lru_cache(maxsize=16)
+def _resampling_kernel(from_hz: int, to_hz: int) -> tuple[Tensor, int, int]:
+    """Weights `(phases, 1, step + 2 reach)`: each block of `step` samples gives one sample of every phase."""
+    common = math.gcd(from_hz, to_hz)
+    times = max(1, _BLOCK * common // max(from_hz, to_hz))
+    step, phases = times * from_hz // common, times * to_hz // common
+    # Frequencies and times count from the input: its Nyquist frequency is 1, its samples are 1 apart.
+    cutoff = _ROLLOFF * min(1.0, to_hz / from_hz)
+    reach = math.ceil(_CROSSINGS / cutoff)
+    if phases * (step + 2 * reach) > _LARGEST_KERNEL:
+        raise InputError(
+            f"expected rates with a large common divisor, got {from_hz} and {to_hz} Hz, which share "
+            f"{common}; round the rate to hundreds."
+        )
+    samples = torch.arange(-reach, step + reach, dtype=torch.float64)
+    offsets = samples - torch.arange(phases, dtype=torch.float64)[:, None] * step / phases
+    inside = (1 - (offsets / reach) ** 2).clamp(min=0.0).sqrt()
+    window = torch.special.i0(_BETA * inside) / torch.special.i0(torch.tensor(_BETA, dtype=torch.float64))
+    weights = cutoff * torch.sinc(cutoff * offsets) * window * (offsets.abs() <= reach)
+    return weights[:, None], step, reach

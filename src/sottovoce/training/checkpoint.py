@@ -1,0 +1,105 @@
+"""What a run writes: checkpoints to go on from, and weights to use. Both say which model they are of."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from sottovoce.errors import InputError, StoreError
+from sottovoce.training.learner import Learner
+
+FORMAT = "1"
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file beside its place and move it there: whoever looks finds the old one or the new one."""
+    beside = path.with_name(f"{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(beside)
+        with beside.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except OSError as error:
+        raise StoreError(
+            f"{path}: expected to write here, got {error}; free the disk or choose another."
+        ) from error
+
+
+def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
+    """State is tensors, numbers, texts, and lists and dicts of them: nothing that runs code when read."""
+    write_whole(path, lambda place: torch.save({"format": FORMAT, **state}, place))
+
+
+def load_checkpoint(path: Path, about: Mapping[str, str]) -> dict[str, Any]:
+    """A checkpoint of a model that is described so."""
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        stored = state["about"]
+    except (OSError, RuntimeError, UnpicklingError, KeyError, TypeError, EOFError, ValueError) as error:
+        raise InputError(
+            f"{path}: expected a checkpoint, got another kind of file ({str(error).splitlines()[0]}); remove "
+            "it, or choose another folder."
+        ) from error
+    check_same(path, about, stored)
+    return state
+
+
+def check_same(path: Path, expected: Mapping[str, str], got: Mapping[str, str]) -> None:
+    """Refuse what belongs to another model, naming the first thing that differs."""
+    for key, value in expected.items():
+        if got.get(key, value) != value:
+            raise InputError(
+                f"{path}: expected {key} {_short(value)}, got {_short(got[key])}; it belongs to another "
+                f"model ({got.get('architecture', 'unknown')}): name a file of a {expected['architecture']}."
+            )
+
+
+def save_weights(path: Path, learner: Learner, weights: Mapping[str, Tensor], *, half: bool) -> None:
+    """The weights as safetensors, in 16 or 32 bits, with what they are of in the metadata."""
+    kept = {
+        name: (value.half() if half and value.is_floating_point() else value).detach().cpu().contiguous()
+        for name, value in weights.items()
+    }
+    about = {"format": FORMAT, **learner.describe()}
+    write_whole(path, lambda place: safetensors.torch.save_file(kept, place, metadata=about))
+
+
+def load_weights(learner: Learner, path: Path) -> None:
+    """Put weights from a file into a learner; they run in 32 bits. Files may lack metadata, not shapes."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            about = dict(file.metadata() or {})
+            stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, safetensors.SafetensorError) as error:
+        raise InputError(
+            f"{path}: expected weights as safetensors, got {str(error).splitlines()[0]}; check the path."
+        ) from error
+    expected = learner.describe()
+    about.pop("model", None)
+    check_same(path, expected, about)
+    wanted = learner.module.state_dict()
+    for name in sorted(wanted.keys() | stored.keys()):
+        here, there = _shape(wanted.get(name)), _shape(stored.get(name))
+        if here != there:
+            raise InputError(
+                f"{path}: expected weights of a {expected['architecture']} with {name} {here}, got {there}; "
+                "name a file of that architecture and size."
+            )
+    learner.module.load_state_dict({name: value.to(wanted[name].dtype) for name, value in stored.items()})
+
+
+def _shape(value: Tensor | None) -> str:
+    return "nothing" if value is None else str(tuple(value.shape))
+
+
+def _short(text: str, most: int = 60) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."

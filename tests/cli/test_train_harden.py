@@ -1,0 +1,115 @@
+"""`sottovoce train harden` as a user types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors
+from typer.testing import CliRunner, Result
+
+from sottovoce.cli.train import app
+from sottovoce.errors import InputError, UnknownName
+from sottovoce.targets.zoo.keyword_cnn import CLASSES
+
+
+@pytest.fixture(scope="module")
+def packs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tones that stand for words, twelve to train on and six to judge by, and some of one class."""
+    folder = tmp_path_factory.mktemp("packs")
+    random = np.random.default_rng(0)
+
+    def write(name: str, labels: list[str], split: list[str]) -> None:
+        time = np.arange(8_000) / 16_000
+        pitches = [200.0 * (1 + CLASSES.index(label)) for label in labels]
+        clips = [3_000 * np.sin(2 * np.pi * pitch * time) + random.normal(0, 30, 8_000) for pitch in pitches]
+        np.savez_compressed(
+            folder / name,
+            samples=np.concatenate(clips).astype(np.int16),
+            lengths=np.full(len(clips), 8_000),
+            labels=np.array(labels),
+            ids=np.array([f"clip-{place}" for place in range(len(clips))]),
+            split=np.array(split),
+            speakers=np.array([""] * len(clips)),
+            sample_rate=16_000,
+        )
+
+    write("words.npz", ["yes", "stop", "go"] * 6, ["train"] * 12 + ["valid"] * 6)
+    write("one.npz", ["yes"] * 6, ["train"] * 4 + ["valid"] * 2)
+    return folder
+
+
+def harden(packs: Path, out: Path, *words: str, pack: str = "words.npz", model: str = "keyword") -> Result:
+    data = ["--data", f"pack:{packs / pack}#train", "--valid", f"pack:{packs / pack}#valid"]
+    command = ["harden", "--model", model, *data, "--out", str(out), "--device", "cpu", "--batch", "6"]
+    return CliRunner().invoke(app, [*command, *words])
+
+
+def test_a_keyword_model_is_hardened_and_goes_on(packs: Path, tmp_path: Path) -> None:
+    how = ["--attack", "pgd", "--steps", "2", "--budget", "linf(eps=0.002)", "--share", "0.5,1"]
+    how += ["--sigma", "0:0.01", "--noise", "mad", "--epochs", "2", "--rate", "1e-4"]
+    done = harden(packs, tmp_path / "run", *how)
+    assert done.exit_code == 0, done.output
+    assert "one process on cpu" in done.output
+    assert "before: accuracy clean" in done.output
+    assert "epoch 1/2" in done.output and "50 % attacked" in done.output
+    assert "epoch 2/2" in done.output and "100 % attacked" in done.output
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert set(report["valid"]) == set(report["before"]) == {"clean", "noisy", "attacked"}
+    assert report["valid"]["clean"]["n"] == 6
+    assert report["hardening"]["noise"] == "MadNoise, sigma 0:0.01"
+    assert report["steps"] == 4
+    with safetensors.safe_open(tmp_path / "run" / "model.safetensors", framework="pt") as file:
+        assert file.metadata()["architecture"] == "KeywordCnn"
+    again = harden(packs, tmp_path / "run", *how, "--resume")
+    assert again.exit_code == 0
+    assert "going on after epoch 2" in again.output
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "message"),
+    [
+        (["--sigma", "0"], InputError, "expected sigma above 0"),
+        (["--sigma", "-0.1"], InputError, "expected sigma above 0"),
+        (["--noise", "mad"], InputError, "expected --sigma beside --noise mad"),
+        (["--attack", "pgd", "--share", "1.5"], InputError, "expected shares from 0 to 1"),
+        (["--attack", "trades"], UnknownName, "unknown attack to train against 'trades'"),
+        (["--attack", "pgd", "--steps", "0"], InputError, "expected at least 1 step"),
+        (["--attack", "fgsm", "--budget", "snrr(db=3)"], UnknownName, "did you mean 'snr'"),
+        (["--sigma", "0.1", "--epochs", "0"], InputError, "expected epochs or minutes above 0"),
+        (["--front", "majority"], InputError, "with a vote"),
+        ([], InputError, "expected --sigma, --attack or --front"),
+        (
+            ["--sigma", "0.1", "--weights", "absent.safetensors"],
+            InputError,
+            "expected weights as safetensors",
+        ),
+    ],
+)
+def test_mistakes_are_named(
+    packs: Path, tmp_path: Path, words: list[str], kind: type[Exception], message: str
+) -> None:
+    done = harden(packs, tmp_path, *words)
+    assert isinstance(done.exception, kind)
+    assert message in str(done.exception)
+
+
+def test_unknown_models_and_one_class_are_named(packs: Path, tmp_path: Path) -> None:
+    done = harden(packs, tmp_path, "--sigma", "0.1", model="keyboard")
+    assert "did you mean 'keyword'?" in str(done.exception)
+    done = harden(packs, tmp_path, "--sigma", "0.1", pack="one.npz")
+    assert "two classes or more, got 4 of 'yes' alone" in str(done.exception)
+
+
+def test_validation_clips_must_be_named(packs: Path, tmp_path: Path) -> None:
+    words = ["harden", "--model", "keyword", "--data", f"pack:{packs}/words.npz#train", "--sigma", "0.1"]
+    done = CliRunner().invoke(app, [*words, "--out", str(tmp_path)])
+    assert "expected validation clips beside" in str(done.exception)
+
+
+def test_help_teaches() -> None:
+    text = " ".join(CliRunner().invoke(app, ["harden", "--help"]).output.split())
+    assert "Make a model harder to fool" in text
+    assert "accelerate launch" in text
