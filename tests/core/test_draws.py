@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -73,3 +74,17 @@ def test_samples_follow_the_batch_in_precision() -> None:
 def test_any_seed_name_and_turn(seed: int, name: str, path: list[str | int]) -> None:
     one, two = Draws(seed).turn(*path), Draws(seed, tuple(path))
     assert one.generator(name).random() == two.generator(name).random()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("kind", ["normal", "uniform"])
+def test_noise_on_a_gpu_belongs_to_the_clip(kind: str) -> None:
+    batch = AudioBatch.of([[0.0] * 5000, [0.0] * 9000], 16000, ["one", "two"]).to("cuda")
+    draw = getattr(Draws(3).turn("a"), kind)
+    whole = draw(batch)
+    assert torch.equal(draw(batch.select([1]))[0], whole[1])
+    assert torch.equal(draw(batch.select([0]))[0], whole[0, :5000])
+    assert not whole[0, 5000:].any()
+    assert not torch.equal(getattr(Draws(3).turn("b"), kind)(batch), whole)
+    # Deviations of a standard normal and of a uniform between -1 and 1.
+    assert float(whole[1].std()) == pytest.approx({"normal": 1.0, "uniform": 3**-0.5}[kind], rel=0.03)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
@@ -128,7 +129,7 @@ def test_the_average_of_frames_can_overrule_the_majority() -> None:
 
 
 def heard(target: Target, batch: AudioBatch, turn: int) -> AudioBatch:
-    return batch.repeated(range(len(batch)), [f"{name}\x1f{turn}" for name in batch.ids])
+    return replace(batch, ids=tuple(f"{name}\x1f{turn}" for name in batch.ids))
 
 
 def test_the_average_of_a_noisy_classifier_is_numpys() -> None:
