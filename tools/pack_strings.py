@@ -1,9 +1,9 @@
-"""Pack strings of recorded commands by speakers whom the recogniser never heard, to judge it and its defenses.
+"""Pack strings of recorded commands by speakers whom the recogniser never heard, to judge its defenses.
 
     python tools/pack_strings.py recogniser-pack/ strings.npz --strings 100 --words 4 6
 
 The folder is what tools/pack_recogniser.py made; its test words are put together as in the recogniser's own
-test, with light noise and a peak of 0.9, as loud as the shipped strings. The pack is a corpus: `--data pack:strings.npz`.
+test, with light noise and a peak of 0.9. The pack is a corpus: `--data pack:strings.npz`.
 """
 
 from __future__ import annotations

@@ -341,7 +341,7 @@ def test_a_corpus_by_name_or_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     [
         ("embeded", "unknown corpus 'embeded': did you mean 'embedded'?"),
         ("speechcommand:x", "unknown corpus 'speechcommand': did you mean 'speechcommands'?"),
-        ("qqqq:x", "unknown corpus 'qqqq': known: csv, "),
+        ("qqqq:x", "unknown corpus 'qqqq': known: audiomnist, csv, "),
         ("gone/clips", "gone/clips: expected a folder or a .csv file, got no such path"),
         ("gone.csv", "gone.csv: expected a folder or a .csv file, got no such path"),
         ("folder", "corpus 'folder': expected 'folder:PATH', got 'folder'"),

@@ -66,7 +66,7 @@ def test_pgd_behind_defenses() -> None:
         assert budgets(found[name]) == levels
         # None: 16 passes where a defense is random.
         assert (found[name].average, found[name].attackers) == (None, ("adaptive",))
-        assert [str(attack) for attack in found[name].attacks] == ["pgd(steps=50, step=0.1)"]
+        assert [str(attack) for attack in found[name].attacks] == ["pgd(steps=50, step=0.283)"]
     # Bare and two deviations; MP3; bare and two; three parts of two; one of two: each at six sizes.
     assert [len(found[name].cells()) for name in named] == [18, 6, 18, 36, 12]
     assert found["pgd-trained"].model == "recogniser(variant=noisy)"
@@ -100,10 +100,11 @@ def test_models_that_sottovoce_does_not_train() -> None:
 def test_fewer_steps_are_longer_ones() -> None:
     steps = [str(plans("O14", steps=count)["bare"].attacks[0]) for count in (10, 20, 50, 80)]
     assert steps == [
-        "pgd(steps=10, step=0.25)",
-        "pgd(steps=20, step=0.125)",
-        "pgd(steps=50, step=0.1)",
-        "pgd(steps=50, step=0.1)",
+        # 2 / sqrt(steps): in a ball steps lead every way.
+        "pgd(steps=10, step=0.632)",
+        "pgd(steps=20, step=0.447)",
+        "pgd(steps=50, step=0.283)",
+        "pgd(steps=50, step=0.283)",
     ]
 
 

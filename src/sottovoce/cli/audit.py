@@ -24,16 +24,17 @@ def audit(
     model: Annotated[
         str | None,
         typer.Option(
-            help="keyword, recogniser, deepspeech2:FILE, whisper:FILE_OR_ID, huggingface:FOLDER_OR_ID, "
-            "speechbrain:SOURCE, python:MODULE:FUNCTION; settings as in 'whisper(model=tiny.pt, beams=5)'.",
+            help="keyword, speaker, sound, recogniser, deepspeech2:FILE, whisper:FILE_OR_ID, "
+            "huggingface:FOLDER_OR_ID, speechbrain:SOURCE, python:MODULE:FUNCTION; settings as in "
+            "'keyword(variant=pgd)' or 'whisper(model=tiny.pt, beams=5)'.",
             show_default="keyword",
         ),
     ] = None,
     data: Annotated[
         str | None,
         typer.Option(
-            help="embedded, strings, prompts, prompts:LANG, librispeech:DIR, speechcommands:DIR, a folder of "
-            "classes, or a CSV.",
+            help="embedded, strings, prompts, prompts:LANG, sounds, librispeech:DIR, speechcommands:DIR, "
+            "audiomnist:DIR, pack:FILE.npz, a folder of classes, or a CSV; see `sottovoce parts corpus`.",
             show_default="those shipped for the kind of model",
         ),
     ] = None,

@@ -28,7 +28,7 @@ def certify(
     data: Annotated[
         str,
         typer.Option(
-            help="embedded, strings, prompts, librispeech:DIR, a folder of classes, or a CSV.",
+            help="As of `sottovoce audit`: embedded, strings, sounds, librispeech:DIR, a folder, ...",
             show_default="those shipped for the kind of model",
         ),
     ] = "embedded",

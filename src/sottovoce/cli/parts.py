@@ -15,11 +15,11 @@ from sottovoce.errors import MissingExtra
 
 def parts(
     kind: Annotated[
-        str | None, typer.Argument(help="One kind only: attack, universal, budget, metric ...")
+        str | None, typer.Argument(help="One kind only: attack, universal, budget, transform, vote ...")
     ] = None,
 ) -> None:
-    """List every attack, universal attack, budget, goal, metric, transform, target, corpus and study, with
-    settings and defaults."""
+    """List every target, attack, universal attack, goal, budget, transform, vote, metric, corpus and study,
+    with settings and defaults."""
     from sottovoce import registry
 
     kinds = [kind] if kind else registry.kinds()

@@ -124,7 +124,7 @@ def _table(sheet: Sheet) -> Table:
     table = Table(title=sheet.title, caption=sheet.note or None, title_justify="left", caption_justify="left")
     for place, name in enumerate(sheet.columns):
         style = "yellow" if name == "paper" else None
-        table.add_column(name, justify="left" if place == 0 else "right", style=style)
+        table.add_column(name, justify="left" if place == 0 else "right", style=style, overflow="fold")
     for row in sheet.rows:
         # Intervals are written in brackets, which Rich would read as markup.
         table.add_row(*(cell.replace("[", "\\[") for cell in row))

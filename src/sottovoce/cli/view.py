@@ -15,15 +15,19 @@ def view(
     browser: Annotated[bool, typer.Option(help="Open the report in the browser.")] = True,
 ) -> None:
     """Print a run's table, write its report anew from the records, and open it."""
+    from sottovoce.audit.sanity import examine
     from sottovoce.audit.store import RunFolder
     from sottovoce.audit.summary import summarise
-    from sottovoce.cli.show import summary_table
+    from sottovoce.cli.show import list_doubts, summary_table
     from sottovoce.report.html import write_report
 
     folder = RunFolder(run)
     plan = folder.plan()
     console = Console()
-    console.print(summary_table(plan, summarise(plan, folder.records())))
+    summary = summarise(plan, folder.records())
+    console.print(summary_table(plan, summary))
+    for line in list_doubts(plan, summary, examine(plan, summary, folder.probes())):
+        console.print(line, soft_wrap=True)
     report = write_report(folder)
     console.print(f"report: {report}", soft_wrap=True)
     if browser:

@@ -176,7 +176,12 @@ def climb(
     delta = delta.detach().requires_grad_()
     with torch.enable_grad():
         value = goal.objective(target, clean.with_waveforms(clean.waveforms + delta), draws=draws)
-        (gradient,) = torch.autograd.grad(value.sum(), delta)
+        gradient = None
+        if value.requires_grad:
+            (gradient,) = torch.autograd.grad(value.sum(), delta, allow_unused=True)
+    if gradient is None:
+        # A defense that cuts the gradient off has one: zero. That it masks it, other attacks must show.
+        gradient = torch.zeros_like(delta)
     check_finite(clean, gradient)
     return value.detach(), gradient
 

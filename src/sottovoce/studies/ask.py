@@ -49,10 +49,15 @@ class Ask:
     def take(self, mini: Value, full: Value) -> Value:
         return full if self.scale == "full" else mini
 
-    def pgd(self, mini: int, full: int) -> str:
-        """PGD in so many steps; where they are few, they are longer, to reach the edge of the budget."""
+    def pgd(self, mini: int, full: int, *, ball: bool = False) -> str:
+        """PGD in so many steps; where they are few, they are longer, to reach the edge of the budget.
+
+        ball: whether the budget is L2 or an SNR. Steps there lead every way, and k of them come only about
+        sqrt(k) times as far as one, where steps of signs all go to the corners.
+        """
         steps = self.at_most(mini, full)
-        return f"pgd(steps={steps}, step={max(0.1, round(2.5 / steps, 3)):g})"
+        step = 2.0 / steps**0.5 if ball else 2.5 / steps
+        return f"pgd(steps={steps}, step={max(0.1, round(step, 3)):g})"
 
     def at_most(self, mini: int, full: int) -> int:
         """The scale's number of steps, or the one asked for where that is less."""

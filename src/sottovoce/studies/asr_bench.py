@@ -41,6 +41,12 @@ class Run:
     failures: Mapping[str, str]
     folder: Path
 
+    def unfinished(self, name: str) -> str:
+        """How many cells have all their clips, in words; "" where all have."""
+        cells = self.plan.cells()
+        done = sum(len(self.records.get(cell.id, [])) == self.clips for cell in cells)
+        return f"{name} ({done} of {len(cells)} cells)" if 0 < done < len(cells) else ""
+
     @property
     def clips(self) -> int:
         """The most that any cell has."""
@@ -121,7 +127,12 @@ class AsrBench:
                 f"As few as {min(counts.values())} clips to judge on: far too few to generalise from."
             )
         absent = [name for name in full if name not in counts]
-        return lines + ([f"Not run yet: {', '.join(absent)}."] if absent else [])
+        torn = [told for name, run in self.runs.items() if (told := run.unfinished(name))]
+        return (
+            lines
+            + ([f"Not run yet: {', '.join(absent)}."] if absent else [])
+            + ([f"Not finished: {', '.join(torn)}."] if torn else [])
+        )
 
     def _shortened(self, full: Plans) -> list[str]:
         """How the runs fall short of the full scale: those that do so in one way, in one line."""

@@ -154,7 +154,7 @@ def _pgd(ask: Ask, model: str, *defenses: str) -> Plan:
     """Fig. 7.1 and Table E.2. The thesis does not say how many steps it takes."""
     return ask.plan(
         model=model,
-        attacks=[ask.pgd(10, 50)],
+        attacks=[ask.pgd(10, 50, ball=True)],
         budgets=snr(ask.take(MINI_DB, SNRS_DB)),
         defenses=defenses,
         clips=ask.take(4, 100),
@@ -202,7 +202,7 @@ def _unaware(ask: Ask, trained: str | None) -> Plans:
         for name, attacker in UNAWARE.items():
             found[f"{name}{suffix}"] = ask.plan(
                 model=model,
-                attacks=[ask.pgd(10, 50)],
+                attacks=[ask.pgd(10, 50, ball=True)],
                 budgets=snr(ask.take(MINI_DB, SNRS_DB)),
                 defenses=[defense],
                 attacker=attacker,
@@ -217,7 +217,7 @@ def o14(ask: Ask) -> Plans:
     defenses = {"bare": NONE, "smoothed": off_the_shelf(sigmas(ask.data)[-1], 8)}
     return {
         name: ask.plan(
-            attacks=[ask.pgd(10, 50)],
+            attacks=[ask.pgd(10, 50, ball=True)],
             budgets=snr(ask.take(MINI_DB, SNRS_DB)),
             defenses=[defense],
             clips=ask.take(3, 100),

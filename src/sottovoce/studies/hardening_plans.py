@@ -140,7 +140,7 @@ def _strings(ask: Ask) -> Plans:
             model="recogniser",
             data=STRINGS,
             defenses=[NONE, *(wall for sigma in asr_sigmas(ask) for wall in asr_walls(sigma).values())],
-            attacks=[ask.pgd(10, 50)],
+            attacks=[ask.pgd(10, 50, ball=True)],
             budgets=snr([ASR_SNR_DB]),
             clips=ask.take(4, None),
         )

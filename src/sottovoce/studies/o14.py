@@ -5,7 +5,7 @@ from __future__ import annotations
 from sottovoce.studies.asr_bench import AsrBench, opener
 from sottovoce.studies.asr_measure import crossing_db, found, less
 from sottovoce.studies.draw import curves
-from sottovoce.studies.o13_attacks import HALF, Cells, curve, loudness, points
+from sottovoce.studies.o13_attacks import HALF, Cells, curve, loudness, points, used_sheet
 from sottovoce.studies.paper_defenses import SNRS_DB, TABLE_E_2
 from sottovoce.studies.study import Drawing, Result, Sheet, Study
 from sottovoce.studies.text import as_printed, percent_interval
@@ -28,7 +28,7 @@ def run(bench: AsrBench) -> Result:
         for title, key in COMPARED.items()
     }
     return Result(
-        sheets=[trend_sheet(_trends(bench, runs)), _by_size(runs)],
+        sheets=[trend_sheet(_trends(bench, runs)), _by_size(runs), *_used(runs)],
         drawings=[
             Drawing(
                 name="wer-by-snr",
@@ -71,6 +71,11 @@ def _by_size(runs: dict[str, Cells]) -> Sheet:
         columns=("model", "clean", *(f"{level} dB" for level in SNRS_DB), "clips"),
         rows=rows,
     )
+
+
+def _used(runs: dict[str, Cells]) -> list[Sheet]:
+    attacked = {RUNS[name]: cells for name, cells in runs.items() if cells}
+    return [used_sheet(attacked)] if attacked else []
 
 
 def _trends(bench: AsrBench, runs: dict[str, Cells]) -> list[Trend]:

@@ -44,7 +44,7 @@ def run(bench: AsrBench) -> Result:
         "L2 PGD": {one.paper: _rate(bench, one, "accuracy", "l2") for one in SPEAKERS},
     }
     return Result(
-        sheets=[*sheets, _sounds(bench), _strings(bench)],
+        sheets=[*sheets, _sounds(bench), *([_strings(bench)] if _asr(bench) else [])],
         drawings=[*([_bars(accuracies)] if _speaking(bench) else []), *_spectra(plain)],
         values={
             "speakers": accuracies,
