@@ -335,7 +335,7 @@ def test_times_and_confidences_need_a_target_that_tells_them(vote: Vote) -> None
 
 
 def test_classes_have_no_words_to_vote_on() -> None:
-    with pytest.raises(MissingPower, match="ToyClassifier says classes"):
+    with pytest.raises(MissingPower, match="this model says classes"):
         Voted(ToyClassifier(), Rover())
 
 

@@ -34,10 +34,10 @@ class Defense:
             raise InputError(
                 f"expected one vote at most, and it last, got {text!r}; move or drop the others."
             )
-        return cls(
-            transforms=tuple(_transform(part) for part in parts if part not in votes),
-            vote=votes[0].build("vote") if votes else None,
-        )
+        vote: Vote | None = votes[0].build("vote") if votes else None
+        if vote is not None:
+            vote.check_passes()
+        return cls(tuple(_transform(part) for part in parts if part not in votes), vote)
 
     @property
     def parts(self) -> tuple[Transform | Vote, ...]:
@@ -47,7 +47,14 @@ class Defense:
     def around(self, target: Target) -> Target:
         """The target behind this defense; the target itself where there is none."""
         heard: Target = Defended(target, self.transforms) if self.transforms else target
-        return Voted(heard, self.vote) if self.vote is not None else heard
+        if self.vote is None:
+            return heard
+        if not heard.random:
+            raise InputError(
+                f"expected noise before a vote, got {type(self.vote).__name__} over a model whose passes all "
+                "say the same; put gaussian(sigma=0.01), say, before it."
+            )
+        return Voted(heard, self.vote)
 
 
 def _transform(part: Part) -> Transform:

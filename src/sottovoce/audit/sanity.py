@@ -56,7 +56,7 @@ def _attackers(plan: Plan) -> Check | None:
     advice = {
         "adaptive": "add an attack that follows gradients, such as --attacks pgd, and --attackers adaptive",
         "transfer": "add --attackers adaptive,transfer,black-box",
-        "black-box": "add --black-box genetic, or a budget that it can search, such as --snr 30",
+        "black-box": "add --attackers adaptive,transfer,black-box, and a budget to search, such as --snr 30",
     }
     for defense in dict.fromkeys(cell.defense for cell in cells):
         for attacker, words in advice.items():

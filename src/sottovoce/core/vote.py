@@ -91,6 +91,10 @@ class Vote(ABC):
         """Raise where this vote cannot be held over this target."""
         for kind in self.needs:
             target.power(kind)
+        self.check_passes()
+
+    def check_passes(self) -> None:
+        """Raise where there are none, or far too many."""
         if not 1 <= self.passes <= MOST_PASSES:
             raise InputError(f"expected 1 to {MOST_PASSES:,} passes, got {self.passes}; 16 is usual.")
 

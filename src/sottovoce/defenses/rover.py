@@ -45,7 +45,7 @@ class Rover(Vote):
         super().check(target)
         if target.says != "words":
             raise MissingPower(
-                f"{type(target).__name__} says classes: expected a recogniser, whose passes have words; vote "
+                "this model says classes: expected a recogniser, whose passes have words; vote "
                 "with majority or average."
             )
         if self.timings is True or self.alpha < 1:

@@ -142,7 +142,7 @@ def _strings(ask: Ask) -> Plans:
             defenses=[NONE, *(wall for sigma in asr_sigmas(ask) for wall in asr_walls(sigma).values())],
             attacks=[ask.pgd(10, 50, ball=True)],
             budgets=snr([ASR_SNR_DB]),
-            clips=ask.take(4, None),
+            clips=ask.take(3, None),
         )
     }
 

@@ -9,6 +9,8 @@ has no statistics that an attack could disturb. `forward` returns logits, the so
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from torch import Tensor, nn
 
@@ -78,9 +80,9 @@ class KeywordCnn(nn.Module):
         return self.classify(self.image(waveforms))
 
 
-def load(device: torch.device | str = "cpu", variant: str = PLAIN) -> KeywordCnn:
-    """A shipped model in evaluation mode, its parameters frozen."""
+def load(device: torch.device | str = "cpu", weights: Path | None = None, variant: str = PLAIN) -> KeywordCnn:
+    """A shipped model, or one of its size from another file, in evaluation mode with frozen parameters."""
     model = KeywordCnn()
-    fill(model, "keyword", variant, VARIANTS, plain="keyword_cnn")
+    fill(model, "keyword", variant, VARIANTS, weights, plain="keyword_cnn")
     # Channels last: a fifth less time for forward and backward on a CPU.
     return model.to(device, memory_format=torch.channels_last)
