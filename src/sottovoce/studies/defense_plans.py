@@ -20,7 +20,7 @@ MATCHED = {0.045: 0.01, 0.063: 0.02}
 of the strings is .18 (median), so that .01 and .02 are 25 and 19 dB there."""
 HARSH = 0.15
 """At which the embedded recogniser makes about as many errors on its strings as DeepSpeech2 at .01."""
-MINI_DB = (20,)
+MINI_DB = (30, 20)
 QUIET_DB = 60.0
 """White noise that changes nothing: what is read of its records is the clean clip behind the defense."""
 CW_RADIUS, CW_SHRINKS = 0.3, 20
@@ -137,14 +137,14 @@ def _without_attack(ask: Ask, trained: str | None) -> Plans:
                 attacks=["noise"],
                 budgets=snr([QUIET_DB]),
                 defenses=[NONE, *(behind(row, sigma, many) for sigma in levels for row in wanted)],
-                clips=ask.take(6, None),
+                clips=ask.take(12, None),
                 bits=None,
             )
     found["votes"] = ask.plan(
         attacks=["noise"],
         budgets=snr([QUIET_DB]),
         defenses=[f"{noise(levels[-1])}+rover(passes={count})" for count in ask.take(COUNTS[:5:2], COUNTS)],
-        clips=ask.take(6, None),
+        clips=ask.take(12, None),
         bits=None,
     )
     return found

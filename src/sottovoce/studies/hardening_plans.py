@@ -126,7 +126,7 @@ def _sounds(ask: Ask) -> Plans:
             defenses=[one.defense],
             attacks=[ask.pgd(SPEAKER_STEPS, SPEAKER_STEPS)],
             budgets=linf([SOUND_LINF]),
-            clips=ask.take(20, None),
+            clips=ask.take(12, None),
             metrics=ACCURACY,
         )
         for one in SMOOTHED
