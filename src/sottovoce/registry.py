@@ -29,7 +29,7 @@ _PARTS: dict[str, dict[str, str]] = {
         "huggingface": "sottovoce.targets.huggingface:load_huggingface",
         "speechbrain": "sottovoce.targets.speechbrain:load_speechbrain",
         "python": "sottovoce.targets.python:load_target",
-        "transfer": "sottovoce.studies.transfer:transfer",
+        "transfer": "sottovoce.audit.transfer:transfer",
     },
     "attack": {
         "noise": "sottovoce.attacks.noise:WhiteNoise",

@@ -110,7 +110,7 @@ def test_other_settings_and_other_folders_are_refused(
     mean_model: str, mean_clips: Path, tmp_path: Path
 ) -> None:
     run_certify(plan_for(mean_model, limit=1), tmp_path / "run", device="cpu")
-    with pytest.raises(InputError, match="other settings"):
+    with pytest.raises(InputError, match="with another plan; choose another folder"):
         run_certify(plan_for(mean_model, limit=1, alpha=0.01), tmp_path / "run", device="cpu")
     with pytest.raises(InputError, match="holds other things"):
         run_certify(plan_for(mean_model, limit=1), tmp_path / "clips", device="cpu")

@@ -16,6 +16,7 @@ import torch
 from sottovoce.audit.certify_store import Certified, CertifyFolder
 from sottovoce.audit.plan import Cell, Plan
 from sottovoce.audit.store import RunFolder
+from sottovoce.audit.transfer import Transfer
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.record import Record
@@ -31,7 +32,6 @@ from sottovoce.studies.page import scope_of
 from sottovoce.studies.run import tabulate
 from sottovoce.studies.spectra import mean_levels_db, read_examples, share_below, snr_by_frequency_db
 from sottovoce.studies.study import Result, Sheet
-from sottovoce.studies.transfer import Transfer
 from sottovoce.targets.classifier import Classifier
 
 SHELF = "gaussian(sigma=0.063)+asnr+rover(passes=16)"

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from sottovoce.errors import InputError
 from sottovoce.targets.zoo.conformer import Conformer, Size
 from sottovoce.training import recogniser
+from sottovoce.training.judging import score
 from sottovoce.training.recogniser import Recipe, augment, batch_loss, learning_rate, mask, train
-from sottovoce.training.recogniser_errors import Heard, add_noise, edits, judge, listen
+from sottovoce.training.recogniser_errors import Heard, add_noise, judge, listen
 from sottovoce.training.recogniser_pack import Pack, join, of_items, save_pack
 from sottovoce.training.strings import Bank, Style, draw_plan, render
 
@@ -50,16 +51,17 @@ def beeps(split: str, takes: int, seed: int) -> Pack:
     return of_items(items, texts=texts, split=[split] * len(texts), kind=kinds, source=["beep"] * len(texts))
 
 
-def test_edits_by_hand() -> None:
-    assert edits("kitten", "sitting") == 3
-    assert edits(["go", "left"], ["go", "right", "now"]) == 2
-    assert edits("", "abc") == edits("abc", "") == 3
+def test_word_errors_by_hand() -> None:
+    # left for right, and now left out: 2 of 3 words; then 3 of 3 missing, and none wrong of 1: 5 of 7.
+    assert score(["go left"], ["go right now"], "words").value == pytest.approx(2 / 3)
+    found = score(["go left", "", "stop"], ["go right now", "yes no up", "stop"], "words")
+    assert found.value == pytest.approx(5 / 7)
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=7), st.lists(st.sampled_from("abc"), min_size=1, max_size=7))
-def test_edits_over_words_are_jiwers_word_error_rate(said: list[str], meant: list[str]) -> None:
-    expected = jiwer.wer(" ".join(meant), " ".join(said)) * len(meant)
-    assert edits(said, meant) == pytest.approx(expected)
+def test_word_errors_are_jiwers(said: list[str], meant: list[str]) -> None:
+    found = score([" ".join(said)], [" ".join(meant)], "words")
+    assert found.value == pytest.approx(jiwer.wer(" ".join(meant), " ".join(said)))
 
 
 def test_learning_rate_by_hand() -> None:

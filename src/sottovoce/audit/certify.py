@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import torch
 import yaml
@@ -19,6 +17,7 @@ from sottovoce.audit.certify_store import Certified, CertifyFolder
 from sottovoce.audit.defense import Defense
 from sottovoce.audit.fit import open_clips, usable
 from sottovoce.audit.run import Advance, find_device, open_target
+from sottovoce.audit.store import describe
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.target import Target
 from sottovoce.core.vote import Vote
@@ -195,7 +194,7 @@ def run_certify(
     corpus = open_clips(plan.data, target)
     corpus = corpus.limit(plan.limit, plan.seed) if plan.limit is not None else corpus
     folder = CertifyFolder(out)
-    folder.prepare(plan.to_yaml(), describe(plan, device, corpus.note))
+    folder.prepare(plan.to_yaml(), describe(plan.run_id, device, corpus.note))
     done = {record.clip for record in folder.records()}
     todo = tuple(entry for entry in corpus.entries if entry.id not in done)
     begin(len(todo) * plan.passes)
@@ -210,21 +209,6 @@ def run_certify(
             advance(plan.passes * len(unfit), "loading")
     folder.clear_progress()
     return folder
-
-
-def describe(plan: CertifyPlan, device: str, data_note: str = "") -> dict[str, Any]:
-    """What is needed to repeat a run, beyond its plan."""
-    return {
-        "run": plan.run_id,
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "device": device,
-        "data_note": data_note,
-        "versions": {
-            "sottovoce": __version__,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-        },
-    }
 
 
 def failed(clip: str, label: str, reason: str) -> Certified:

@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, final
 
-from sottovoce.core.record import RecordWriter
+from sottovoce.audit.store import prepare_folder
+from sottovoce.core.record import RecordWriter, read_lines
 from sottovoce.core.statistics import Interval, clopper_pearson, ratio_bootstrap
-from sottovoce.errors import InputError, StoreError
+from sottovoce.errors import StoreError
 
 MOST_ROWS = 12
 
@@ -71,44 +72,11 @@ class CertifyFolder:
 
     def prepare(self, plan: str, about: dict[str, Any]) -> None:
         """Make the folder, or check that it holds this plan."""
-        kept = self.path / "certify.yaml"
-        try:
-            if kept.exists():
-                if kept.read_text(encoding="utf-8") != plan:
-                    raise InputError(
-                        f"expected an empty folder or this run's, got {self.path} with other settings; "
-                        "choose another folder with --out, or delete this one."
-                    )
-                return
-            if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-                raise InputError(
-                    f"expected an empty folder or this run's, got {self.path}, which holds other things; "
-                    "choose another folder with --out."
-                )
-            self.path.mkdir(parents=True, exist_ok=True)
-            (self.path / "about.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-            kept.write_text(plan, encoding="utf-8")
-        except OSError as error:
-            raise InputError(
-                f"expected a folder that can be written, got {self.path} ({error.strerror}); choose another "
-                "with --out."
-            ) from None
+        prepare_folder(self.path, "certify.yaml", plan, about)
 
     def records(self) -> Iterator[Certified]:
         """In order; a torn last line, left by a kill, is dropped."""
-        if not self.records_path.exists():
-            return
-        with self.records_path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if not line.endswith(b"\n"):
-                    return
-                try:
-                    yield Certified.from_line(line.decode())
-                except (ValueError, TypeError) as error:
-                    raise StoreError(
-                        f"{self.records_path}, line {number}: expected a certificate, got something else "
-                        f"({error}); mend or delete that line."
-                    ) from None
+        return read_lines(self.records_path, Certified.from_line, "certificate")
 
     def writer(self) -> RecordWriter:
         return RecordWriter(self.records_path)

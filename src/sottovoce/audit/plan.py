@@ -88,8 +88,9 @@ class Plan(BaseModel):
     model: str = Field("keyword", description="what to attack: name or name:argument")
     data: str = Field(
         "embedded",
-        description="clips: embedded (those shipped for the kind of model), strings, prompts, "
-        "librispeech:DIR, speechcommands:DIR, folder:DIR, csv:FILE or a path",
+        description="clips: embedded (those shipped for the kind of model), strings, prompts, sounds, "
+        "librispeech:DIR, speechcommands:DIR, audiomnist:DIR, urbansound8k:DIR, esc50:DIR, pack:FILE, "
+        "folder:DIR, csv:FILE or a path",
     )
     fit: str | None = Field(
         None, description="clips to fit universal attacks on; default: every other clip of data"

@@ -53,7 +53,7 @@ def run_audit(
     measures = {each.name: each.measure for each in _metrics(plan) if each.says in (None, target.says)}
     works = [assemble(plan, cell, target) for cell in plan.cells()]
     folder = RunFolder(out)
-    folder.prepare(plan, describe(plan, device, corpus.note))
+    folder.prepare(plan, describe(plan.run_id, device, corpus.note))
     done = {record.key for record in folder.records()}
     with folder.writer() as writer:
         fitted = [(work, *_ready(plan, work, corpus, folder, device, advance)) for work in works]

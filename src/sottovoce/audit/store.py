@@ -43,28 +43,7 @@ class RunFolder:
 
     def prepare(self, plan: Plan, about: dict[str, Any]) -> None:
         """Make the folder, or check that it holds this plan."""
-        plan_path = self.path / "plan.yaml"
-        try:
-            if plan_path.exists():
-                if plan_path.read_text(encoding="utf-8") != plan.to_yaml():
-                    raise InputError(
-                        f"expected an empty folder or this plan's, got {self.path} with another plan; choose "
-                        "another folder with --out, or delete this one."
-                    )
-                return
-            if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-                raise InputError(
-                    f"expected an empty folder or this plan's, got {self.path}, which holds other things; "
-                    "choose another folder with --out."
-                )
-            self.path.mkdir(parents=True, exist_ok=True)
-            (self.path / "about.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-            plan_path.write_text(plan.to_yaml(), encoding="utf-8")
-        except OSError as error:
-            raise InputError(
-                f"expected a folder that can be written, got {self.path} ({error.strerror}); choose another "
-                "with --out."
-            ) from None
+        prepare_folder(self.path, "plan.yaml", plan.to_yaml(), about)
 
     def plan(self) -> Plan:
         if not (self.path / "plan.yaml").exists():
@@ -123,15 +102,41 @@ class RunFolder:
         return path.relative_to(self.path).as_posix()
 
 
+def prepare_folder(path: Path, name: str, plan: str, about: dict[str, Any]) -> None:
+    """Make a folder with a plan's text in the file `name`, or check that it holds that very plan."""
+    kept = path / name
+    try:
+        if kept.exists():
+            if kept.read_text(encoding="utf-8") != plan:
+                raise InputError(
+                    f"expected an empty folder or this plan's, got {path} with another plan; choose "
+                    "another folder with --out, or delete this one."
+                )
+            return
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise InputError(
+                f"expected an empty folder or this plan's, got {path}, which holds other things; "
+                "choose another folder with --out."
+            )
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "about.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+        kept.write_text(plan, encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            f"expected a folder that can be written, got {path} ({error.strerror}); choose another "
+            "with --out."
+        ) from None
+
+
 def _file_name(clip: str) -> str:
     """An id as a path that stays below its folder: what is unusual, and `..`, is percent-encoded."""
     return quote(clip, safe="/ ").replace("..", "%2E%2E").lstrip("/")
 
 
-def describe(plan: Plan, device: str, data_note: str = "") -> dict[str, Any]:
+def describe(run_id: str, device: str, data_note: str = "") -> dict[str, Any]:
     """What is needed to repeat a run, beyond its plan."""
     return {
-        "run": plan.run_id,
+        "run": run_id,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": device,
         "data_note": data_note,

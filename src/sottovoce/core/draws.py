@@ -37,9 +37,14 @@ class Draws:
         """The stream of a named step: `draws.turn("step", 7)`."""
         return replace(self, path=self.path + names)
 
+    def key(self, name: str, size: int = 16) -> int:
+        """So many bytes that stand for the stream of one clip, to seed a generator of another kind."""
+        text = "\x1f".join(map(repr, (int(self.seed), *self.path, name)))
+        return int.from_bytes(blake2b(text.encode(), digest_size=size).digest(), "little")
+
     def generator(self, name: str) -> np.random.Generator:
         """The NumPy generator of one clip (or of anything else that has a name)."""
-        return np.random.Generator(np.random.Philox(key=self._key(name)))
+        return np.random.Generator(np.random.Philox(key=self.key(name)))
 
     def normal(self, batch: AudioBatch) -> Tensor:
         """Standard normal noise, `(batch, time)`, zero in the padding."""
@@ -58,11 +63,6 @@ class Draws:
         rows = [self.generator(name).random(count, dtype=np.float32) for name in batch.ids]
         return torch.from_numpy(np.stack(rows)).to(batch.device)
 
-    def _key(self, name: str) -> int:
-        """128 bits that stand for this stream of a clip."""
-        text = "\x1f".join(map(repr, (int(self.seed), *self.path, name)))
-        return int.from_bytes(blake2b(text.encode(), digest_size=16).digest(), "little")
-
     def _rows_on_device(
         self, batch: AudioBatch, draw: Callable[..., Tensor], *, padding: float = 0.0
     ) -> Tensor:
@@ -70,7 +70,7 @@ class Draws:
         noise = torch.full_like(batch.waveforms, padding, requires_grad=False)
         source = torch.Generator(batch.device)
         for row, (name, length) in enumerate(zip(batch.ids, batch.lengths.tolist(), strict=True)):
-            source.manual_seed(self._key(name) % 2**63)
+            source.manual_seed(self.key(name) % 2**63)
             noise[row, :length] = draw(length, generator=source, device=batch.device, dtype=noise.dtype)
         return noise
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import Literal, Protocol, Self, TypeVar
 
 from sottovoce.errors import StoreError
 
 Status = Literal["ok", "failed", "skipped"]
+Kept = TypeVar("Kept")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,11 @@ class Record:
 
 def read_records(path: Path) -> Iterator[Record]:
     """The records of a file in order. A torn last line, left by a kill, is dropped."""
+    return read_lines(path, Record.from_line, "record")
+
+
+def read_lines(path: Path, parse: Callable[[str], Kept], what: str) -> Iterator[Kept]:
+    """What `parse` makes of each line of a file, in order; a torn last one is dropped. what: its name."""
     if not path.exists():
         return
     with path.open("rb") as file:
@@ -71,10 +77,10 @@ def read_records(path: Path) -> Iterator[Record]:
             if not line.endswith(b"\n"):
                 return
             try:
-                yield Record.from_line(line.decode())
+                yield parse(line.decode())
             except (ValueError, TypeError) as error:
                 raise StoreError(
-                    f"{path}, line {number}: expected a record, got something else ({error}); "
+                    f"{path}, line {number}: expected a {what}, got something else ({error}); "
                     "mend or delete that line."
                 ) from None
 

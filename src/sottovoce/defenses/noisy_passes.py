@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from hashlib import blake2b
 from typing import final
 
 import numpy as np
@@ -111,7 +110,9 @@ class Smoothed:
         step = BLOCK * max(1, self.rows(clip) // BLOCK)
         room = clip.waveforms.new_empty(min(step, BLOCK * math.ceil(stop / BLOCK)), clip.waveforms.shape[1])
         source = torch.Generator(device=clip.device)
-        key = self._key(clip.ids[0], stage)
+        # The blocks after the first count on from its seed, so that no two of a clip share one, even on a
+        # device that takes 32 bits of it.
+        key = Draws(self.seed).turn("certificate", stage).key(clip.ids[0], size=7)
         for first in range(start, stop, step):
             rows = min(step, stop - first)
             # A block is drawn in full even where its last passes are not wanted.
@@ -119,12 +120,6 @@ class Smoothed:
                 source.manual_seed(key + first // BLOCK + place)
                 block.normal_(0.0, self.sigma, generator=source)
             yield room[:rows].add_(clip.waveforms.detach())
-
-    def _key(self, name: str, stage: str) -> int:
-        """The seed of the first block. The others count on from it, so that no two blocks of a clip share
-        one, even on a device that takes 32 bits of it."""
-        text = "\x1f".join(map(repr, (int(self.seed), "certificate", stage, name)))
-        return int.from_bytes(blake2b(text.encode(), digest_size=7).digest(), "little")
 
     def _reader(self) -> Callable[[AudioBatch], list[str]]:
         draws, target = Draws(self.seed), self.target

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
+from rapidfuzz.distance import Levenshtein
 
 from sottovoce.core.draws import Draws
 from sottovoce.core.statistics import Interval, clopper_pearson, ratio_bootstrap
 from sottovoce.core.target import Says, Target
-from sottovoce.training.hardening import Hardening
-from sottovoce.training.recogniser_errors import edits
+from sottovoce.training.hardening import Adversary, Hardening
 from sottovoce.training.sources import Clips, Labelled
 
 Figures = dict[str, Interval]
@@ -40,13 +40,12 @@ class Judge:
         figures = {"clean": _figure(plain, self.clips.in_order(self.size), draws)}
         if self.hardening.noise:
             figures["noisy"] = _figure(noisy, self.clips.in_order(self.size), draws)
-        if self.hardening.adversary:
-            figures["attacked"] = _figure(noisy, self._attacked(noisy, draws), draws)
+        if adversary := self.hardening.adversary:
+            attacked = self._attacked(noisy, adversary.as_judge(), draws)
+            figures["attacked"] = _figure(noisy, attacked, draws)
         return figures
 
-    def _attacked(self, target: Target, draws: Draws) -> Iterable[Labelled]:
-        assert self.hardening.adversary is not None
-        adversary = self.hardening.adversary.as_judge()
+    def _attacked(self, target: Target, adversary: Adversary, draws: Draws) -> Iterable[Labelled]:
         places = self.clips.some(self.attacked, draws)
         for first in range(0, len(places), self.size):
             clean = self.clips.batch(places[first : first + self.size])
@@ -75,7 +74,7 @@ def score(said: Sequence[str], meant: Sequence[str], says: Says) -> Interval:
     if says == "class":
         return clopper_pearson(sum(one == two for one, two in pairs), len(pairs))
     words = [(one.lower().split(), two.lower().split()) for one, two in pairs]
-    return ratio_bootstrap([(edits(one, two), len(two)) for one, two in words])
+    return ratio_bootstrap([(Levenshtein.distance(one, two), len(two)) for one, two in words])
 
 
 def _figure(target: Target, batches: Iterable[Labelled], draws: Draws) -> Interval:

@@ -24,7 +24,7 @@ from sottovoce.core.statistics import clopper_pearson
 from sottovoce.errors import InputError
 from sottovoce.targets.zoo.keyword_cnn import CLASSES, CLIP_SAMPLES, KeywordCnn
 from sottovoce.training.keyword_pack import Pack, load_pack
-from sottovoce.training.noise import coloured_noise, tilt
+from sottovoce.training.noise import coloured_noise, tilt, uniform
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,13 +77,6 @@ class Report:
 def score(correct: int, total: int) -> Score:
     accuracy, low, high, _ = clopper_pearson(correct, total)
     return Score(correct=correct, total=total, accuracy=accuracy, low=low, high=high)
-
-
-def uniform(count: int, bounds: tuple[float, float], generator: torch.Generator) -> Tensor:
-    """`(count,)` draws between the bounds, on the generator's device."""
-    return (
-        torch.rand(count, generator=generator, device=generator.device) * (bounds[1] - bounds[0]) + bounds[0]
-    )
 
 
 def move(waveforms: Tensor, speed: Tensor, shift: Tensor) -> Tensor:

@@ -23,3 +23,9 @@ def coloured_noise(slope_db: Tensor, samples: int, generator: torch.Generator) -
     white = torch.randn(len(slope_db), samples, generator=generator, device=generator.device)
     noise = tilt(white, slope_db)
     return noise / noise.square().mean(dim=1, keepdim=True).sqrt()
+
+
+def uniform(count: int, bounds: tuple[float, float], generator: torch.Generator) -> Tensor:
+    """`(count,)` draws between the bounds, on the generator's device."""
+    draws = torch.rand(count, generator=generator, device=generator.device)
+    return draws * (bounds[1] - bounds[0]) + bounds[0]

@@ -31,8 +31,8 @@ from sottovoce.errors import InputError
 from sottovoce.targets.padding import inside
 from sottovoce.targets.zoo.conformer import BLANK, Conformer, Size, count_output
 from sottovoce.targets.zoo_recogniser import VOCABULARY
-from sottovoce.training.noise import tilt
-from sottovoce.training.recogniser_errors import Rates, add_noise, judge, listen, uniform
+from sottovoce.training.noise import tilt, uniform
+from sottovoce.training.recogniser_errors import Rates, add_noise, judge, listen
 from sottovoce.training.recogniser_pack import Pack, load_pack
 from sottovoce.training.strings import Bank, Plan, Style, draw_plan, render
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from rapidfuzz.distance import Levenshtein
 from torch import Tensor
 
 from sottovoce.core.statistics import Interval, ratio_bootstrap
@@ -14,7 +14,7 @@ from sottovoce.targets.ctc import greedy_tokens
 from sottovoce.targets.padding import inside
 from sottovoce.targets.zoo.conformer import BLANK, Conformer
 from sottovoce.targets.zoo_recogniser import VOCABULARY
-from sottovoce.training.noise import coloured_noise
+from sottovoce.training.noise import coloured_noise, uniform
 from sottovoce.training.strings import Bank, Style, draw_plan, read_out, render, rms
 
 EVALUATION_SEED = 20_201_025
@@ -38,23 +38,6 @@ class Heard:
     waveforms: Tensor
     lengths: Tensor
     texts: tuple[str, ...]
-
-
-def edits(said: Sequence[str], meant: Sequence[str]) -> int:
-    """Insertions, deletions and substitutions from one row of words or letters to the other."""
-    row = list(range(len(said) + 1))
-    for count, wanted in enumerate(meant, start=1):
-        corner, row[0] = row[0], count
-        for place, got in enumerate(said, start=1):
-            best = min(row[place] + 1, row[place - 1] + 1, corner + (got != wanted))
-            corner, row[place] = row[place], best
-    return row[-1]
-
-
-def uniform(count: int, bounds: tuple[float, float], generator: torch.Generator) -> Tensor:
-    """`(count,)` draws between the bounds, on the generator's device."""
-    draws = torch.rand(count, generator=generator, device=generator.device)
-    return draws * (bounds[1] - bounds[0]) + bounds[0]
 
 
 def add_noise(
@@ -100,6 +83,6 @@ def transcribe(model: Conformer, heard: Heard, *, rows: int = 50) -> list[str]:
 def judge(model: Conformer, heard: Heard) -> Rates:
     """Word and character error rates; the model is in evaluation mode."""
     pairs = list(zip(transcribe(model, heard), heard.texts, strict=True))
-    words = [(edits(said.split(), meant.split()), len(meant.split())) for said, meant in pairs]
-    letters = [(edits(said, meant), len(meant)) for said, meant in pairs]
+    words = [(Levenshtein.distance(said.split(), meant.split()), len(meant.split())) for said, meant in pairs]
+    letters = [(Levenshtein.distance(said, meant), len(meant)) for said, meant in pairs]
     return Rates(clips=len(pairs), wer=ratio_bootstrap(words), cer=ratio_bootstrap(letters))
