@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from sottovoce.cli.audit import parse_snr
+from sottovoce.cli.audit import parse_audible, parse_snr
 from sottovoce.errors import InputError
 
 
@@ -153,3 +153,10 @@ def test_snr_ranges_include_their_end() -> None:
     assert parse_snr("0.5:1.5:0.5") == ["snr(db=0.5)", "snr(db=1)", "snr(db=1.5)"]
     with pytest.raises(InputError):
         parse_snr("1:2")
+
+
+def test_audible() -> None:
+    assert parse_audible("0.1,.25,0.50") == ["audible(p=0.1)", "audible(p=0.25)", "audible(p=0.5)"]
+    assert parse_audible("") == []
+    with pytest.raises(InputError, match="--audible"):
+        parse_audible("often")

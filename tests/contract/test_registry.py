@@ -40,6 +40,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "l2": {"eps": 0.5},
     "snr": {"db": 20.0},
     "dbmax": {"db": -20.0},
+    "audible": {"p": 0.25, "ear": "masking"},
     "force": {"text": "west"},
     "force-nearest": {"choices": ["west", "south"]},
     "prefix": {"word": "bad"},

@@ -399,7 +399,7 @@ class Oscillating(Attack):
     def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
         assert isinstance(budget, Ball)
         _, slope = climb(target, clean, torch.zeros_like(clean.waveforms), goal, draws)
-        up = budget.steepest(slope) * budget.radius(clean).to(slope.dtype)[:, None]
+        up = budget.steepest(slope, clean) * budget.radius(clean).to(slope.dtype)[:, None]
         return up if self.keep_best or self.steps % 2 else -up
 
 

@@ -60,12 +60,13 @@ def test_projection_and_excess_in_l2() -> None:
 
 
 def test_steepest() -> None:
+    batch = AudioBatch.of([[0.0] * 4, [0.0] * 4], 1000)
     gradient = torch.tensor([[3.0, 0.0, -4.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
-    assert LInf(0.1).steepest(gradient).tolist() == [[1.0, 0.0, -1.0, 0.0], [0.0] * 4]
-    assert L2(0.1).steepest(gradient)[0].tolist() == pytest.approx([0.6, 0.0, -0.8, 0.0])
-    assert L2(0.1).steepest(gradient)[1].tolist() == [0.0] * 4
+    assert LInf(0.1).steepest(gradient, batch).tolist() == [[1.0, 0.0, -1.0, 0.0], [0.0] * 4]
+    assert L2(0.1).steepest(gradient, batch)[0].tolist() == pytest.approx([0.6, 0.0, -0.8, 0.0])
+    assert L2(0.1).steepest(gradient, batch)[1].tolist() == [0.0] * 4
     # The square of 1e-30 is zero in single precision; its direction is not.
-    assert L2(0.1).steepest(1e-30 * gradient)[0].tolist() == pytest.approx([0.6, 0.0, -0.8, 0.0])
+    assert L2(0.1).steepest(1e-30 * gradient, batch)[0].tolist() == pytest.approx([0.6, 0.0, -0.8, 0.0])
 
 
 def test_random_starts_reach_all_of_the_ball() -> None:

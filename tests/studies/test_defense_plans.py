@@ -86,7 +86,7 @@ def test_attacks_that_know_less() -> None:
 
 def test_texts_are_forced_without_a_bound() -> None:
     plan = plans("O13")["cw"]
-    assert str(plan.attacks[0]).startswith("cw-asr(steps=1000, learning_rate=0.1, c=0.25, eps=0.3, ")
+    assert str(plan.attacks[0]).startswith("cw-asr(steps=1000, learning_rate=0.1, c=0.02, eps=0.3, ")
     assert budgets(plan) == ["linf(eps=0.3)"] and len(plan.cells()) == 3
     assert "really short test string" in str(plan.goals[0])
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sottovoce.core.attack import Attack, Best, climb, within
 from sottovoce.core.batch import AudioBatch
-from sottovoce.core.budget import Ball, Budget
+from sottovoce.core.budget import Budget, Searchable
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Goal
 from sottovoce.core.target import Scores, Target
@@ -35,7 +35,7 @@ class AutoPgd(Attack):
     rho: float = 0.75
     restarts: int = 1
 
-    budgets: ClassVar[tuple[type[Budget], ...]] = (Ball,)
+    budgets: ClassVar[tuple[type[Budget], ...]] = (Searchable,)
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.restarts < 1:
@@ -54,7 +54,7 @@ class AutoPgd(Attack):
 
     @final
     def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
-        assert isinstance(budget, Ball)
+        assert isinstance(budget, Searchable)
         goal = self.climbed(target, goal)
         best = Best(torch.zeros_like(clean.waveforms))
         for run in range(self.restarts):
@@ -67,7 +67,7 @@ class AutoPgd(Attack):
         return best.delta
 
     def _ascend(
-        self, delta: Tensor, target: Target, clean: AudioBatch, goal: Goal, budget: Ball, draws: Draws
+        self, delta: Tensor, target: Target, clean: AudioBatch, goal: Goal, budget: Searchable, draws: Draws
     ) -> Best:
         """One run of algorithm 1 from `delta`, `(batch, time)`; its best point and value."""
         marks = checkpoints(self.steps)
@@ -76,7 +76,7 @@ class AutoPgd(Attack):
         best, best_slope, before = Best(delta), slope, delta
         best.update(delta, value)
         for step in range(1, self.steps + 1):
-            ahead = budget.project(delta + pace.stride[:, None] * budget.steepest(slope), clean)
+            ahead = budget.project(delta + pace.stride[:, None] * budget.steepest(slope, clean), clean)
             share = self.momentum if step > 1 else 1.0
             moved = delta + share * (ahead - delta) + (1.0 - share) * (delta - before)
             before, delta = delta, within(clean, budget.project(moved, clean))

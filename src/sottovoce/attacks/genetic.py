@@ -228,7 +228,7 @@ class Genetic(Attack):
         child = offspring(herd, weight, self.temperature, crowd, draws)
         # One draw says both where a kick falls and, by its sign and size, which way it goes.
         lot = draws.turn("kick").uniform(crowd)
-        kick = budget.steepest(lot.masked_fill(lot.abs() > self.mutation_rate, 0.0))
+        kick = budget.steepest(lot.masked_fill(lot.abs() > self.mutation_rate, 0.0), crowd)
         # A share p of the samples of L2 noise has sqrt(p) of its norm; in L-infinity all reach the radius.
         reach = self.mutation_size * (1.0 if budget.norm == "linf" else self.mutation_rate**0.5)
         moved = child + reach * budget.radius(crowd).to(herd.dtype)[:, None] * kick

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sottovoce.core.attack import Attack, Best, climb, within
 from sottovoce.core.batch import AudioBatch
-from sottovoce.core.budget import Ball, Budget
+from sottovoce.core.budget import Budget, Searchable
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Goal
 from sottovoce.core.target import Target
@@ -20,14 +20,15 @@ from sottovoce.errors import InputError
 @final
 @dataclass(frozen=True, kw_only=True)
 class Fgsm(Attack):
-    """One gradient step to the edge of the budget: the sign for L-infinity, the gradient itself for L2."""
+    """One step up the gradient to the edge of the budget: along its sign for L-infinity, along the gradient
+    itself for L2."""
 
-    budgets: ClassVar[tuple[type[Budget], ...]] = (Ball,)
+    budgets: ClassVar[tuple[type[Budget], ...]] = (Searchable,)
 
     def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
-        assert isinstance(budget, Ball)
+        assert isinstance(budget, Searchable)
         _, gradient = climb(target, clean, torch.zeros_like(clean.waveforms), goal, draws)
-        return budget.steepest(gradient) * budget.radius(clean).to(gradient.dtype)[:, None]
+        return budget.fill(budget.steepest(gradient, clean), clean)
 
 
 @final
@@ -48,7 +49,7 @@ class Pgd(Attack):
     random_start: bool = False
     restarts: int = 1
 
-    budgets: ClassVar[tuple[type[Budget], ...]] = (Ball,)
+    budgets: ClassVar[tuple[type[Budget], ...]] = (Searchable,)
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.restarts < 1:
@@ -62,7 +63,7 @@ class Pgd(Attack):
             )
 
     def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
-        assert isinstance(budget, Ball)
+        assert isinstance(budget, Searchable)
         best = Best(torch.zeros_like(clean.waveforms))
         for run in range(self.restarts):
             turn = draws.turn("run", run)
@@ -79,7 +80,7 @@ class Pgd(Attack):
         target: Target,
         clean: AudioBatch,
         goal: Goal,
-        budget: Ball,
+        budget: Searchable,
         draws: Draws,
     ) -> None:
         stride = self.step * budget.radius(clean).to(delta.dtype)[:, None]
@@ -90,7 +91,7 @@ class Pgd(Attack):
             if self.momentum:
                 level = gradient.abs().sum(dim=1, keepdim=True).clamp_min(torch.finfo(gradient.dtype).tiny)
                 gradient = carried = self.momentum * carried + gradient / level
-            delta = within(clean, budget.project(delta + stride * budget.steepest(gradient), clean))
+            delta = within(clean, budget.project(delta + stride * budget.steepest(gradient, clean), clean))
         with torch.no_grad():
             batch = clean.with_waveforms(clean.waveforms + delta)
             best.update(delta, goal.objective(target, batch, draws=draws.turn("step", self.steps)))

@@ -137,12 +137,13 @@ class Ascent:
         clean, delta = self._played(rows)
         value, gradient = climb(crowd.target, clean, delta, crowd.goal.select(rows), draws)
         done = value >= (torch.inf if ceiling is None else ceiling)
-        gradient = crowd.budget.steepest(gradient).masked_fill(done[:, None], 0.0)
+        gradient = crowd.budget.steepest(gradient, clean).masked_fill(done[:, None], 0.0)
         if not bool(gradient.any()):
             return False
         push = folded(gradient, len(self.v)).mean(dim=0)
         self._carried = momentum * self._carried + (1.0 - momentum) * push
-        step = stride * self._radius * crowd.bound.steepest(self._carried[None])[0]
+        ahead = crowd.bound.steepest(self._carried[None], crowd.clips.select([0]))[0]
+        step = stride * self._radius * ahead
         self.v = self._kept(self.v + step)
         return True
 

@@ -11,7 +11,7 @@ from sottovoce.core.statistics import exact_binomial_p
 
 Kind = Literal[
     "attackers", "averaging", "adaptive", "black-box", "steps", "passes", "gradients",
-    "unfinished", "failures", "floats", "rounding", "no-noise", "noise", "few-clips",
+    "unfinished", "failures", "floats", "rounding", "no-noise", "noise", "few-clips", "ears",
 ]  # fmt: skip
 STRENGTH: tuple[Kind, ...] = (
     "attackers", "averaging", "adaptive", "black-box", "steps", "passes", "gradients",

@@ -50,7 +50,9 @@ def run_audit(
     corpus = open_clips(plan.data, target)
     corpus = corpus.limit(plan.limit, plan.seed) if plan.limit else corpus
     begin(len(corpus) * len(plan.cells()))
-    measures = {each.name: each.measure for each in _metrics(plan) if each.says in (None, target.says)}
+    metrics = [each for each in _metrics(plan) if each.says in (None, target.says)]
+    measures = {each.name: each.measure for each in metrics}
+    reasons = {each.name: each.reasons for each in metrics}
     works = [assemble(plan, cell, target) for cell in plan.cells()]
     folder = RunFolder(out)
     folder.prepare(plan, describe(plan.run_id, device, corpus.note))
@@ -65,7 +67,7 @@ def run_audit(
             advance(len(lost) * len(works), "loading")
             for work, attack, held_out in fitted:
                 todo = [clip for clip in clips if (work.cell.id, clip.id) not in done and held_out(clip.id)]
-                runner = Runner(plan, work, attack, measures, folder, device)
+                runner = Runner(plan, work, attack, measures, folder, device, reasons)
                 writer.write(runner.records(todo))
                 advance(len(clips), work.cell.id)
     run_probes(plan, folder, corpus, target, device, lambda note: advance(0, note))
@@ -92,7 +94,8 @@ def open_target(spec: str, device: str) -> Target:
 
 
 def _metrics(plan: Plan) -> list[Metric]:
-    return [registry.find("metric", name)() for name in plan.metrics or registry.names("metric")]
+    found = [registry.find("metric", name)() for name in plan.metrics or registry.names("metric")]
+    return [each for each in found if plan.metrics or each.measured == "always"]
 
 
 def find_device(name: str = "auto") -> str:

@@ -16,12 +16,17 @@ from typing import Any
 from sottovoce.audit.defense import NO_DEFENSE, Defense
 from sottovoce.audit.effort import Tried, ask_for_gradients, ask_for_more, read_probes, with_steps
 from sottovoce.audit.flags import LEVEL, Check, Flag, Pairs
+from sottovoce.audit.heard import OPINIONS
 from sottovoce.audit.plan import PASSES, Cell, Plan
 from sottovoce.audit.probe import steps_of
 from sottovoce.audit.summary import CellSummary, Group, Summary
 from sottovoce.core.record import Record
 
 GRADIENT = "look whether every part of the defense passes a useful gradient on (StraightThrough)"
+AGREED = (0.25, 0.75)
+"""Two ears disagree strongly where one says less than the first and the other more than the second."""
+DISAGREED = 0.25
+"""On how many of the clips, as a share, before it is a doubt."""
 FEW_CLIPS = 30
 """Below this a 95 % interval of a rate can be wider than a third of the scale."""
 
@@ -42,6 +47,7 @@ def examine(plan: Plan, summary: Summary, probes: Iterable[Record] = ()) -> list
         _rounding(plan, summary),
         _noise(summary),
         _sizes(summary),
+        _ears(summary),
     ]
     return [check for check in checks if check is not None]
 
@@ -233,3 +239,25 @@ def _sizes(summary: Summary) -> Check | None:
         return None
     advice = f"run again with --limit {FEW_CLIPS} or more"
     return Check("few-clips", len(counts), [Flag("few-clips", "", {"clips": min(counts)}, advice)])
+
+
+def _ears(summary: Summary) -> Check | None:
+    """Cells in which the learned ear and the masking model disagree strongly on many clips.
+
+    An attack that is bounded by an ear can fool that ear as well as its target; two that rest on different
+    grounds are harder to fool together.
+    """
+    asked, flags = 0, []
+    for item in summary.cells:
+        opinions = [summary.outcomes[item.cell.id].values(name) for name in OPINIONS]
+        pairs = [(opinions[0][clip], opinions[1][clip]) for clip in opinions[0].keys() & opinions[1].keys()]
+        if not pairs:
+            continue
+        asked += 1
+        low, high = AGREED
+        deaf = sum(learned < low and masking > high for learned, masking in pairs)
+        keen = sum(masking < low and learned > high for learned, masking in pairs)
+        if deaf + keen >= DISAGREED * len(pairs):
+            evidence = {"clips": len(pairs), "learned_deaf": deaf, "masking_deaf": keen}
+            flags.append(Flag("ears", item.cell.id, evidence, "listen to the examples of these cells"))
+    return Check("ears", asked, flags) if asked else None

@@ -261,6 +261,8 @@ class Outcomes:
     clips: list[str] = field(default_factory=list)
     facts: dict[str, str] = field(default_factory=dict)
     """Those of the first record."""
+    unscored: dict[str, Counter[str]] = field(default_factory=dict)
+    """Why clips have no value, by metric: how often each reason was given."""
 
     def add(self, record: Record) -> None:
         self.status[record.status] += 1
@@ -274,6 +276,8 @@ class Outcomes:
         self.clips.append(sys.intern(record.clip))
         self.speakers.append(speaker_of(record))
         self.facts = self.facts or record.facts
+        for name, reason in record.unscored.items():
+            self.unscored.setdefault(name, Counter())[reason] += 1
 
     def rows(self, metric: str) -> NDArray[np.float64]:
         """`(clips, 2)`, empty for a metric that was not measured."""

@@ -23,6 +23,7 @@ from sottovoce.errors import SottovoceError, StoreError
 from sottovoce.metrics.parts import intensity_level
 
 Measure = Callable[[Trial], Tensor]
+Reasons = Callable[[Trial, Tensor], dict[str, str]]
 HEARINGS = 4
 """Passes of a random target over which a search by scores ranks a perturbation. With one the luckiest draw
 wins; as many as a gradient takes would cost more than they tell, for every member of a population pays."""
@@ -76,7 +77,11 @@ def _through(plan: Plan, cell: Cell, heard: Target, bare: Target) -> Target:
 
 @dataclass(frozen=True)
 class Runner:
-    """One cell at work on some clips. measures: what is recorded of a trial, `(batch, 2)` parts by name."""
+    """One cell at work on some clips.
+
+    measures: what is recorded of a trial, `(batch, 2)` parts by name.
+    reasons: why a clip has no such parts, by the same names, for those that say so.
+    """
 
     plan: Plan
     work: Work
@@ -84,6 +89,7 @@ class Runner:
     measures: Mapping[str, Measure]
     folder: RunFolder
     device: str
+    reasons: Mapping[str, Reasons] = field(default_factory=dict)
 
     def records(self, clips: Sequence[Clip]) -> list[Record]:
         """One record a clip. A batch that fails is halved until the clip that breaks it stands alone."""
@@ -131,7 +137,9 @@ class Runner:
             return self._attacked(clips[:half]) + self._attacked(clips[half:])
 
     def _judged(self, trial: Trial, clips: Sequence[Clip]) -> list[Record]:
-        parts = {name: measure(trial).tolist() for name, measure in self.measures.items()}
+        parts = {name: measure(trial) for name, measure in self.measures.items()}
+        unscored = {name: why(trial, parts[name]) for name, why in self.reasons.items()}
+        figures = {name: rows.tolist() for name, rows in parts.items()}
         levels = intensity_level(trial.clean.waveforms, trial.clean.lengths)
         return [
             Record(
@@ -147,7 +155,8 @@ class Runner:
                 sample_rate=clip.sample_rate,
                 loaded=clip.loaded,
                 facts={"intensity": levels[row], **clip.facts, **_heard(trial, row), **self.work.facts},
-                parts={name: rows[row] for name, rows in parts.items()},
+                parts={name: rows[row] for name, rows in figures.items()},
+                unscored={name: whys[clip.id] for name, whys in unscored.items() if clip.id in whys},
                 audio=self._save(trial, row, clip.id),
             )
             for row, clip in enumerate(clips)

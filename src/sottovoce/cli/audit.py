@@ -51,6 +51,13 @@ def audit(
             help="Budgets in dB: 20,40 or from:to:step.", show_default="20:60:10; 30,40 for recognisers"
         ),
     ] = None,
+    audible: Annotated[
+        str | None,
+        typer.Option(
+            help="Budgets in P(heard), such as 0.1,0.25,0.5: what at most so many listeners notice, by the "
+            "learned ear (trained on simulated listeners)."
+        ),
+    ] = None,
     budgets: Annotated[
         str | None, typer.Option(help="Other budgets, such as 'linf(eps=0.01),dbmax(db=-32)'.")
     ] = None,
@@ -134,6 +141,8 @@ def audit(
 
       sottovoce audit --attacks 'pgd(steps=200),cw' --snr 30:50:5
 
+      sottovoce audit --audible 0.1,0.25,0.5
+
       sottovoce audit --model huggingface:my-model/ --data clips/ --goals 'force(text=stop)'
 
       sottovoce audit --defenses 'none,gaussian(sigma=0.02)+majority(passes=8)' --attacks noise,pgd --limit 20
@@ -149,8 +158,8 @@ def audit(
         "attacks": attacks, "goals": goals, "defenses": defenses, "metrics": metrics, "attackers": attackers,
     }  # fmt: skip
     settings |= {name: split_list(text) for name, text in lists.items() if text is not None}
-    if snr is not None or budgets is not None:
-        settings["budgets"] = parse_snr(snr or "") + split_list(budgets or "")
+    if any(each is not None for each in (snr, audible, budgets)):
+        settings["budgets"] = parse_snr(snr or "") + parse_audible(audible or "") + split_list(budgets or "")
     plain: dict[str, Any] = {
         "model": model, "data": data, "average": average, "fit": fit, "limit": limit, "seed": seed,
         "batch": batch, "audio": audio, "black_box": black_box, "probe": probe,
@@ -164,11 +173,14 @@ def audit(
 
 
 def run(plan: Plan, out: Path, device: str, target: Target, as_json: bool) -> None:
+    from sottovoce.audit.heard import heard_to_json
     from sottovoce.audit.run import run_audit
     from sottovoce.audit.sanity import examine
     from sottovoce.audit.summary import summarise
     from sottovoce.cli.show import list_doubts, progress, summary_table
+    from sottovoce.report.heard import tell_heard
     from sottovoce.report.html import write_report
+    from sottovoce.report.tables import make_panels
 
     console = Console(stderr=as_json)
     with progress(console) as (begin, advance):
@@ -179,11 +191,12 @@ def run(plan: Plan, out: Path, device: str, target: Target, as_json: bool) -> No
     checks = examine(plan, summary, folder.probes())
     if as_json:
         doubts = [check.to_json() for check in checks]
-        typer.echo(
-            json.dumps({"run": plan.run_id, "report": str(report), **summary.to_json(), "checks": doubts})
-        )
+        found = {**summary.to_json(), "heard": heard_to_json(summary), "checks": doubts}
+        typer.echo(json.dumps({"run": plan.run_id, "report": str(report), **found}))
     else:
         console.print(summary_table(plan, summary))
+        for sentence in tell_heard(summary, make_panels(plan, summary)):
+            console.print(sentence, soft_wrap=True, highlight=False, markup=False)
         for line in list_doubts(plan, summary, checks):
             console.print(line, soft_wrap=True)
         console.print(f"report: {report}", soft_wrap=True)
@@ -208,6 +221,16 @@ def parse_snr(text: str) -> list[str]:
             f"expected decibels such as 20,40 or 20:60:10 for --snr, got {text!r}; write numbers."
         ) from None
     return [f"snr(db={level:g})" for level in levels]
+
+
+def parse_audible(text: str) -> list[str]:
+    """`0.1,0.25` as budgets."""
+    try:
+        return [f"audible(p={float(item):g})" for item in text.split(",") if item]
+    except ValueError:
+        raise InputError(
+            f"expected probabilities such as 0.1,0.25 for --audible, got {text!r}; write numbers."
+        ) from None
 
 
 def _levels(item: str) -> list[float]:

@@ -11,6 +11,7 @@ from sottovoce import __version__
 from sottovoce.cli.audit import audit
 from sottovoce.cli.certify import certify
 from sottovoce.cli.measure import measure
+from sottovoce.cli.metric import app as metric
 from sottovoce.cli.parts import parts
 from sottovoce.cli.study import app as study
 from sottovoce.cli.train import app as train
@@ -32,6 +33,7 @@ app.command()(measure)
 app.command(name="parts")(parts)
 app.add_typer(study, name="study")
 app.add_typer(train, name="train")
+app.add_typer(metric, name="metric")
 
 
 def _version(show: bool) -> None:

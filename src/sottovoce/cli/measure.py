@@ -1,67 +1,206 @@
-"""`sottovoce measure`: how much was added to a clip."""
+"""`sottovoce measure`: how a clip was changed, and whether anyone would hear it."""
 
 from __future__ import annotations
 
+import csv
 import json
 import math
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from sottovoce.errors import InputError
 
 if TYPE_CHECKING:
-    from sottovoce.core.attack import Trial
-    from sottovoce.core.metric import Metric
+    from sottovoce.cli.measure_pairs import Figures, Pair
+    from sottovoce.core.metric import Estimate
 
 
 def measure(
-    clean: Annotated[Path, typer.Argument(help="The clip as it was.")],
-    adversarial: Annotated[Path, typer.Argument(help="The clip after the attack, of the same length.")],
+    clean: Annotated[Path, typer.Argument(help="The clip as it was, or a folder of clips.")],
+    changed: Annotated[
+        Path, typer.Argument(help="The clip after the change, or a folder with files of the same names.")
+    ],
+    metrics: Annotated[
+        str,
+        typer.Option(
+            help="Names with commas between them; `sottovoce parts metric` lists them. visqol, zimtohrli, "
+            "cdpam and dnsmos are measured only when named here.",
+            show_default="all of audio",
+        ),
+    ] = "",
+    align: Annotated[
+        bool,
+        typer.Option(
+            "--align",
+            help="Undo a shift of up to a second and cut both clips to what they share. Takes clips of two "
+            "lengths, and of two rates: the changed one is then resampled.",
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+    table: Annotated[
+        Path | None, typer.Option("--csv", help="Write one line a pair to this file.", dir_okay=False)
+    ] = None,
 ) -> None:
-    """Measure the difference between two clips: SNR, norms, level on the vocal part and background."""
-    from sottovoce import registry
-    from sottovoce.core.metric import clip_values
-    from sottovoce.metrics.parts import intensity_level
+    """Measure what changed between two clips: how loud it is, how much quality it costs, who would hear it.
 
-    trial = _pair(clean, adversarial)
-    figures: dict[str, tuple[float, str]] = {}
-    for name in registry.names("metric"):
-        metric: Metric = registry.find("metric", name)()
-        if metric.of == "decisions":
-            continue
-        value = float(clip_values(metric.measure(trial).numpy())[0])
-        figures[name] = value, metric.unit
-    level = intensity_level(trial.clean.waveforms, trial.clean.lengths)[0]
+    SNR, norms, levels and masking compare sample by sample. PESQ, STOI, fwSSNR, CD and LLR rate quality,
+    after a shift between the clips is undone (`shift` tells it), and do not see a change of gain
+    (`loudness-change` does). A metric that cannot score a clip says why.
+
+    Two folders: files of the same name are pairs, and every figure is a mean with a 95 % interval. Exit
+    codes: 0 done, 1 some pairs could not be measured, 2 a mistake in the command.
+
+    Examples:
+
+      sottovoce measure clean.wav adversarial.wav
+
+      sottovoce measure original.flac decoded.mp3 --align
+
+      sottovoce measure clean.wav adversarial.wav --metrics pesq,stoi,visqol --json
+
+      sottovoce measure runs/first/audio/clean runs/first/audio/ATTACK --csv figures.csv
+    """
+    from sottovoce.cli.measure_pairs import find_metrics, find_pairs, load_pair, measure_pairs
+
+    found = find_metrics([name.strip() for name in metrics.split(",") if name.strip()])
+    paths, alone = find_pairs(clean, changed)
+    folders = clean.is_dir()
+    failed: dict[str, str] = {}
+
+    def load() -> Iterator[Pair]:
+        for each in paths:
+            try:
+                yield load_pair(each, align=align)
+            except InputError as error:
+                failed[each.name] = str(error)
+
+    figures = measure_pairs(load(), found, asked=bool(metrics))
+    if not figures.names:
+        raise InputError(next(iter(failed.values())))
+    if table is not None:
+        _write(table, figures)
     if as_json:
-        values = {name: value if math.isfinite(value) else None for name, (value, _) in figures.items()}
-        typer.echo(json.dumps({"intensity": level, **values}))
-        return
-    table = Table(show_header=False, box=None)
-    for name, (value, unit) in figures.items():
-        table.add_row(name, f"{100 * value:.0f} %" if unit == "%" else f"{value:.4g} {unit}")
-    table.add_row("intensity", level)
-    Console().print(table)
+        typer.echo(json.dumps(_folders_json(figures, failed) if folders else _pair_json(figures)))
+    else:
+        console = Console(highlight=False)
+        console.print(_summary(figures) if folders else _figures(figures))
+        notes = [*([] if align else _shifted(figures)), *_left_out(alone)]
+        notes += [f"not measured: {reason}" for reason in failed.values()]
+        for note in notes if folders else [*figures.notes[0], *notes]:
+            console.print(f"[dim]{escape(note)}[/dim]", soft_wrap=True)
+    if failed:
+        raise typer.Exit(1)
 
 
-def _pair(clean: Path, adversarial: Path) -> Trial:
-    import soundfile
+def _figures(figures: Figures) -> Table:
+    table = _grid()
+    unscored = figures.unscored(0)
+    for each in figures.metrics:
+        value = figures.value(each.name, 0)
+        shown = "" if math.isnan(value) else _show(value, each.unit)
+        about = unscored.get(each.name, each.title)
+        table.add_row(each.name, shown, f"[dim]{escape(about)}[/dim]")
+    table.add_row("intensity", figures.intensities[0], "[dim]level of the clean clip[/dim]")
+    return table
 
-    from sottovoce.core.attack import Trial
-    from sottovoce.data.load import collate, load_clip
 
-    try:
-        rate = soundfile.info(clean).samplerate
-    except (OSError, soundfile.LibsndfileError) as error:
-        raise InputError(f"expected an audio file, got {str(clean)!r} ({error}); check the path.") from None
-    pair = [collate([load_clip(path, rate, id="pair", label="")]) for path in (clean, adversarial)]
-    if pair[0].waveforms.shape != pair[1].waveforms.shape:
-        lengths = [int(batch.lengths[0]) for batch in pair]
-        raise InputError(
-            f"expected clips of one length, got {lengths[0]} and {lengths[1]} samples; align them first."
+def _summary(figures: Figures) -> Table:
+    table = _grid()
+    for each in figures.metrics:
+        estimate = each.summarise(figures.parts[each.name])
+        reasons = Counter(figures.reasons[each.name].values())
+        missing = len(figures.names) - estimate.n
+        why = f": {reasons.most_common(1)[0][0]}" if reasons else ""
+        rest = (
+            f"[dim]{missing} unscored{escape(why)}[/dim]" if missing else f"[dim]{escape(each.title)}[/dim]"
         )
-    return Trial(pair[0], pair[1], ("",), None, ("",), ("",), (False,), (False,))
+        table.add_row(each.name, _show_estimate(estimate, each.unit), f"n = {estimate.n}", rest)
+    return table
+
+
+def _grid() -> Table:
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(no_wrap=True)
+    return table
+
+
+def _shifted(figures: Figures) -> list[str]:
+    """A warning where clips lie apart, which a sample by sample comparison takes for noise."""
+    if "shift" not in figures.parts:
+        return []
+    count = sum(figures.value("shift", row) != 0.0 for row in range(len(figures.names)))
+    if not count:
+        return []
+    return [
+        f"changed clips that are early or late: {count} of {len(figures.names)}. Quality is measured without "
+        "the shift, SNR, norms and masking with it; --align undoes it for all."
+    ]
+
+
+def _left_out(alone: list[str]) -> list[str]:
+    if not alone:
+        return []
+    names = ", ".join(alone[:3]) + (", ..." if len(alone) > 3 else "")
+    return [f"files without a partner of the same name, left out: {len(alone)} ({names})"]
+
+
+def _pair_json(figures: Figures) -> dict[str, Any]:
+    return {"intensity": figures.intensities[0], **_values(figures, 0), "unscored": figures.unscored(0)}
+
+
+def _folders_json(figures: Figures, failed: dict[str, str]) -> dict[str, Any]:
+    pairs = {
+        name: {**_values(figures, row), "unscored": figures.unscored(row)}
+        for row, name in enumerate(figures.names)
+    }
+    summary = {}
+    for each in figures.metrics:
+        found = each.summarise(figures.parts[each.name])
+        ends = {"value": found.value, "low": found.low, "high": found.high}
+        summary[each.name] = {
+            **{key: value if math.isfinite(value) else None for key, value in ends.items()},
+            "n": found.n,
+            "method": found.method,
+        }
+    return {"summary": summary, "pairs": pairs, "failed": failed}
+
+
+def _values(figures: Figures, row: int) -> dict[str, float | None]:
+    values = {each.name: figures.value(each.name, row) for each in figures.metrics}
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}
+
+
+def _write(path: Path, figures: Figures) -> None:
+    """One line a pair; an empty field has its reason in the last column."""
+    try:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["pair", *(each.name for each in figures.metrics), "unscored"])
+            for row, name in enumerate(figures.names):
+                reasons = "; ".join(f"{metric}: {reason}" for metric, reason in figures.unscored(row).items())
+                values = _values(figures, row).values()
+                writer.writerow([name, *("" if value is None else repr(value) for value in values), reasons])
+    except OSError as error:
+        raise InputError(
+            f"expected a file to write to, got {str(path)!r} ({error}); check the path."
+        ) from None
+
+
+def _show(value: float, unit: str) -> str:
+    return f"{100 * value:.3g} %" if unit == "%" else f"{value:.4g} {unit}".rstrip()
+
+
+def _show_estimate(estimate: Estimate, unit: str) -> str:
+    if not estimate.n:
+        return "[dim]none[/dim]"
+    scale, unit = (100.0, "%") if unit == "%" else (1.0, unit)
+    value, low, high = (scale * each for each in (estimate.value, estimate.low, estimate.high))
+    return escape(f"{value:.4g} [{low:.4g}, {high:.4g}] {unit}".rstrip())

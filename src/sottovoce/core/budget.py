@@ -34,12 +34,33 @@ class Budget(ABC):
         """As people say it: "SNR 30 dB"."""
 
 
-class Ball(Budget):
-    """All perturbations within a radius, in the L2 or the L-infinity norm; a subclass says how far.
+class Searchable(Budget):
+    """A budget that can be searched step by step: it knows its own lengths, directions and random points."""
 
-    The other half of a gradient step lives here too, because it belongs to the norm: `steepest` is the
-    perturbation of size 1 that climbs a gradient fastest, and `sample` draws a random start.
-    """
+    @abstractmethod
+    def radius(self, clean: AudioBatch) -> Tensor:
+        """`(batch,)`, in the amplitude of the waveform: how far a direction reaches, to measure steps by."""
+
+    @abstractmethod
+    def steepest(self, gradient: Tensor, clean: AudioBatch) -> Tensor:
+        """The direction that climbs a gradient `(batch, time)` fastest for what it takes of the budget; a
+        step to the edge is `radius` times as long (zero stays zero)."""
+
+    @abstractmethod
+    def fill(self, delta: Tensor, clean: AudioBatch) -> Tensor:
+        """The perturbation turned up or down to the edge of the budget (zero stays zero)."""
+
+    @abstractmethod
+    def sample(self, clean: AudioBatch, draws: Draws) -> Tensor:
+        """A random perturbation inside, to start from."""
+
+    @abstractmethod
+    def noise(self, clean: AudioBatch, draws: Draws) -> Tensor:
+        """White noise that fills the budget."""
+
+
+class Ball(Searchable):
+    """All perturbations within a radius, in the L2 or the L-infinity norm; a subclass says how far."""
 
     @property
     @abstractmethod
@@ -49,10 +70,6 @@ class Ball(Budget):
     @abstractmethod
     def relative(self) -> bool:
         """Whether the radius follows the level of the clip, as a ratio in decibels does."""
-
-    @abstractmethod
-    def radius(self, clean: AudioBatch) -> Tensor:
-        """`(batch,)`, in the amplitude of the waveform."""
 
     @final
     def size(self, delta: Tensor) -> Tensor:
@@ -74,33 +91,29 @@ class Ball(Budget):
 
     @final
     def fill(self, delta: Tensor, clean: AudioBatch) -> Tensor:
-        """The perturbation turned up or down to the edge of the budget (zero stays zero)."""
         size = self.size(delta)
         gain = torch.where(size > 0, self.radius(clean).double() / size, 0.0)
         return (delta.double() * gain[:, None]).to(delta.dtype)
 
     @final
-    def steepest(self, gradient: Tensor) -> Tensor:
-        """Sign of the gradient for L-infinity, the normalised gradient for L2 (zero stays zero)."""
+    def steepest(self, gradient: Tensor, clean: AudioBatch) -> Tensor:
+        """Sign of the gradient for L-infinity, the normalised gradient for L2."""
         if self.norm == "linf":
             return gradient.sign()
-        length = _length(gradient)
-        if bool((length < 1e-12).any()):
-            # Scaled first: the square of a gradient of 1e-20 would vanish in single precision.
-            tiny = torch.finfo(gradient.dtype).tiny
-            gradient = gradient / gradient.abs().amax(dim=1, keepdim=True).clamp_min(tiny)
-            length = _length(gradient).clamp_min(tiny)
-        return gradient / length
+        return unit(gradient)
 
     @final
     def sample(self, clean: AudioBatch, draws: Draws) -> Tensor:
-        """A random perturbation inside: uniform in the L-infinity cube; a random direction and a uniform
-        length in the L2 ball, where uniform in volume would always mean the surface."""
+        """Uniform in the L-infinity cube; a random direction and a uniform length in the L2 ball, where
+        uniform in volume would always mean the surface."""
+        noise = self.noise(clean, draws)
+        return noise if self.norm == "linf" else noise * draws.turn("length").fractions(clean, 1)
+
+    @final
+    def noise(self, clean: AudioBatch, draws: Draws) -> Tensor:
+        """Gaussian on the surface of an L2 ball, uniform inside an L-infinity one."""
         radius = self.radius(clean).to(clean.waveforms.dtype)[:, None]
-        if self.norm == "linf":
-            return draws.uniform(clean) * radius
-        direction = self.steepest(draws.normal(clean))
-        return direction * radius * draws.turn("length").fractions(clean, 1)
+        return radius * (draws.uniform(clean) if self.norm == "linf" else unit(draws.normal(clean)))
 
 
 @dataclass(frozen=True)
@@ -206,6 +219,17 @@ class DbMax(Ball):
 
     def __str__(self) -> str:
         return f"dB_max {self.db:g} dB"
+
+
+def unit(rows: Tensor) -> Tensor:
+    """Each row at a Euclidean length of 1, `(batch, time)` (zero stays zero)."""
+    length = _length(rows)
+    if bool((length < 1e-12).any()):
+        # Scaled first: the square of a gradient of 1e-20 would vanish in single precision.
+        tiny = torch.finfo(rows.dtype).tiny
+        rows = rows / rows.abs().amax(dim=1, keepdim=True).clamp_min(tiny)
+        length = _length(rows).clamp_min(tiny)
+    return rows / length
 
 
 def _length(rows: Tensor) -> Tensor:

@@ -47,12 +47,22 @@ class Metric(ABC):
     """What it looks at: what the model said, or what was added to the clip."""
     says: ClassVar[Literal["class", "words"] | None] = None
     """What the target must say for it to make sense: the name of a class, words, or None for either."""
+    measured: ClassVar[Literal["always", "pairs", "named"]] = "always"
+    """When nobody says which metrics to take: in audits as well, by `sottovoce measure` alone, or never."""
     interval: ClassVar[Literal["bootstrap", "exact"]] = "bootstrap"
     """"exact" for rates whose parts are 0 or 1: Clopper-Pearson, which has no zero width at 0 % and 100 %."""
 
     @abstractmethod
     def measure(self, trial: Trial) -> Tensor:
         """`(batch, 2)` float64: numerator and weight of each clip."""
+
+    def reasons(self, trial: Trial, parts: Tensor) -> dict[str, str]:
+        """Why clips have no value: the id of a clip without finite parts to one phrase.
+
+        Asked after `measure`, with what it gave, by whoever records the figures. A metric that can leave a
+        clip out for more than one reason, or for one that a reader would not guess, says so here.
+        """
+        return {}
 
     @final
     def summarise(

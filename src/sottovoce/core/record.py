@@ -38,6 +38,8 @@ class Record:
     """What else is known of the clip, such as its intensity level."""
     parts: dict[str, list[float]] = field(default_factory=dict)
     """Metric name to additive parts; NaN (null in the file) where the clip has no value."""
+    unscored: dict[str, str] = field(default_factory=dict)
+    """Metric name to the reason why it has no value for this clip, where it says so."""
     audio: dict[str, str] = field(default_factory=dict)
     """"clean" and "adversarial" to files beside the records."""
 

@@ -48,8 +48,13 @@ class StraightThrough(Transform):
 
     def apply(self, batch: AudioBatch, draws: Draws) -> Tensor:
         with torch.no_grad():
-            change = self.transform(batch, draws=draws).waveforms - batch.waveforms
-        return batch.waveforms + change
+            heard = self.transform(batch, draws=draws).waveforms
+        return straight_through(batch.waveforms, heard)
+
+
+def straight_through(waveforms: Tensor, heard: Tensor) -> Tensor:
+    """What was `heard`, to the last bit, with the gradient of the `waveforms` that went in."""
+    return heard.detach() + (waveforms - waveforms.detach())
 
 
 class Wrapped(Target, Scores, Matches, Frames, Languages, Timings):

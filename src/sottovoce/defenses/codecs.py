@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.transform import Transform
+from sottovoce.core.transform import Transform, straight_through
 from sottovoce.errors import InputError, MissingExtra
 
 # Bit rates of layer III in kbit/s, in the order of their codes in a frame's header (ISO 11172-3, 13818-3).
@@ -73,7 +73,7 @@ class Mp3(Transform):
             _workers().map(lambda clip: _there_and_back(clip, rate, self.kbps), clips)
         ):
             heard[row, : len(samples)] = torch.from_numpy(samples)
-        return batch.waveforms + (heard - batch.waveforms).detach()
+        return straight_through(batch.waveforms, heard)
 
 
 @final
@@ -100,14 +100,14 @@ class MuLaw(Transform):
         curve = torch.log1p(mu * samples.abs()) / torch.log1p(mu)
         level = torch.expm1((curve * steps).round() / steps * torch.log1p(mu)) / mu
         heard = (samples.sign() * level).to(batch.waveforms.dtype)
-        return batch.waveforms + (heard - batch.waveforms).detach()
+        return straight_through(batch.waveforms, heard)
 
 
 def _there_and_back(clip: NDArray[np.float32], sample_rate: int, kbps: int) -> NDArray[np.float32]:
     """A clip `(time,)` through the codec, sample for sample in its old place."""
     if not np.isfinite(clip).all():
         raise InputError("expected finite samples to encode, got NaN or infinity; mend what came before.")
-    stream = _encode(clip, sample_rate, kbps)
+    stream = encode(clip, sample_rate, kbps)
     samples, rate = _soundfile().read(io.BytesIO(stream), dtype="float32")
     late = 0 if len(samples) == len(clip) else _DELAY
     if rate != sample_rate or len(samples) < late + len(clip):
@@ -119,7 +119,7 @@ def _there_and_back(clip: NDArray[np.float32], sample_rate: int, kbps: int) -> N
     return aligned
 
 
-def _encode(clip: NDArray[np.float32], sample_rate: int, kbps: int) -> bytes:
+def encode(clip: NDArray[np.float32], sample_rate: int, kbps: int) -> bytes:
     table = _KBPS[sample_rate]
     # libsndfile takes no bit rate but a level from 0 (the highest) to 1 (the lowest), and cuts off what lies
     # between whole rates: half a kbit/s more keeps clear of rounding.

@@ -12,18 +12,12 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
+from sottovoce.core.resampling import resample, resampled_lengths
 from sottovoce.core.transform import Transform
 from sottovoce.errors import InputError
 
 # A filter's tail is cut where it is too quiet for float32, relative to full scale.
 _TAIL = 1e-9
-# Zero crossings of the resampling kernel either side, and Kaiser's beta for about 90 dB.
-_CROSSINGS, _BETA = 64, 9.0
-# The cutoff as a share of the lower Nyquist frequency, so that the stop band begins there.
-_ROLLOFF = 0.955
-# Samples in a block of the resampling: many phases at once are quicker, too many are wasted work.
-_BLOCK = 128
-_LARGEST_KERNEL = 8_000_000
 
 
 @final
@@ -117,11 +111,11 @@ class Resample(Transform):
         rate = batch.sample_rate
         if self.hz >= rate:
             raise InputError(f"expected a rate below that of the clips, {rate} Hz, got {self.hz}; lower it.")
-        low = _resample(batch.waveforms, rate, self.hz)
+        low = resample(batch.waveforms, rate, self.hz)
         # Past its end a clip alone has no low samples either: what rings on there must not come back.
-        lengths = torch.div(batch.lengths * self.hz + rate - 1, rate, rounding_mode="floor")
+        lengths = resampled_lengths(batch.lengths, rate, self.hz)
         low = low * (torch.arange(low.shape[1], device=batch.device) < lengths[:, None])
-        return _resample(low, self.hz, rate)[:, : batch.waveforms.shape[1]]
+        return resample(low, self.hz, rate)[:, : batch.waveforms.shape[1]]
 
 
 @lru_cache(maxsize=16)
@@ -148,34 +142,3 @@ def _impulse_response(hz: float, q: float, sample_rate: int, longest: int) -> Te
 def _fast_size(least: int) -> int:
     """A size from `least` on whose transform is quick: a power of two times 1, 3, 5, 9 or 15."""
     return min(odd << max(0, math.ceil(math.log2(least / odd))) for odd in (1, 3, 5, 9, 15))
-
-
-def _resample(waveforms: Tensor, from_hz: int, to_hz: int) -> Tensor:
-    """`(batch, time)` at another rate, aligned at the first sample; no shorter than the sound."""
-    kernel, step, reach = _resampling_kernel(from_hz, to_hz)
-    blocks = -(-waveforms.shape[1] // step)
-    padded = torch.nn.functional.pad(waveforms, (reach, blocks * step - waveforms.shape[1] + reach))
-    phases = torch.nn.functional.conv1d(padded[:, None], kernel.to(waveforms), stride=step)
-    return phases.transpose(1, 2).flatten(1)
-
-
-@lru_cache(maxsize=16)
-def _resampling_kernel(from_hz: int, to_hz: int) -> tuple[Tensor, int, int]:
-    """Weights `(phases, 1, step + 2 reach)`: each block of `step` samples gives one sample of every phase."""
-    common = math.gcd(from_hz, to_hz)
-    times = max(1, _BLOCK * common // max(from_hz, to_hz))
-    step, phases = times * from_hz // common, times * to_hz // common
-    # Frequencies and times count from the input: its Nyquist frequency is 1, its samples are 1 apart.
-    cutoff = _ROLLOFF * min(1.0, to_hz / from_hz)
-    reach = math.ceil(_CROSSINGS / cutoff)
-    if phases * (step + 2 * reach) > _LARGEST_KERNEL:
-        raise InputError(
-            f"expected rates with a large common divisor, got {from_hz} and {to_hz} Hz, which share "
-            f"{common}; round the rate to hundreds."
-        )
-    samples = torch.arange(-reach, step + reach, dtype=torch.float64)
-    offsets = samples - torch.arange(phases, dtype=torch.float64)[:, None] * step / phases
-    inside = (1 - (offsets / reach) ** 2).clamp(min=0.0).sqrt()
-    window = torch.special.i0(_BETA * inside) / torch.special.i0(torch.tensor(_BETA, dtype=torch.float64))
-    weights = cutoff * torch.sinc(cutoff * offsets) * window * (offsets.abs() <= reach)
-    return weights[:, None], step, reach

@@ -10,7 +10,7 @@ from torch import Tensor
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.grid import nearest_step
-from sottovoce.core.transform import Transform
+from sottovoce.core.transform import Transform, straight_through
 from sottovoce.errors import InputError
 
 
@@ -27,4 +27,4 @@ class Quantise(Transform):
 
     def apply(self, batch: AudioBatch, draws: Draws) -> Tensor:
         rounded = nearest_step(batch.waveforms, self.bits)
-        return batch.waveforms + (rounded - batch.waveforms).detach()
+        return straight_through(batch.waveforms, rounded)

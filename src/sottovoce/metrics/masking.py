@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import final
 
 import torch
 from torch import Tensor
 
 from sottovoce.core.attack import Trial
+from sottovoce.core.batch import AudioBatch
 from sottovoce.core.metric import Metric
+from sottovoce.metrics.pairs import once_a_pair
 from sottovoce.perception.masking import Excess, Masker
 
 
@@ -22,9 +25,7 @@ class Masking(Metric):
 
     @final
     def measure(self, trial: Trial) -> Tensor:
-        masker = Masker(trial.clean.sample_rate)
-        excess = masker.excess(trial.delta, masker.threshold(trial.clean))
-        values = self.of_excess(excess).double().cpu()
+        values = self.of_excess(_excess(trial.clean, trial.adversarial)).double().cpu()
         return torch.stack([values, torch.ones_like(values)], dim=1)
 
 
@@ -46,3 +47,26 @@ class MaskingExcess(Masking):
 
     def of_excess(self, excess: Excess) -> Tensor:
         return excess.mean_db
+
+
+@final
+class MaskingMax(Masking):
+    """How far what was added rises above the masking threshold where it does most; below 0: all is masked."""
+
+    name, title, unit = "masking-max", "largest excess over the masking threshold", "dB"
+
+    def of_excess(self, excess: Excess) -> Tensor:
+        return excess.max_db
+
+    def reasons(self, trial: Trial, parts: Tensor) -> dict[str, str]:
+        untouched = (~parts.isfinite().all(dim=1)).nonzero()[:, 0].tolist()
+        return {trial.clean.ids[row]: "nothing was added" for row in untouched}
+
+
+@once_a_pair
+def _excess(clean: AudioBatch, adversarial: AudioBatch) -> Excess:
+    masker = Masker(clean.sample_rate)
+    delta = adversarial.waveforms.detach() - clean.waveforms.detach()
+    excess = masker.excess(delta, masker.threshold(clean))
+    # Of nothing no cell is the worst.
+    return replace(excess, max_db=excess.max_db.where(delta.any(dim=1), -torch.inf))

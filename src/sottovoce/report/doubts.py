@@ -98,6 +98,10 @@ _PASSED: dict[str, Sentence] = {
         "No success was lost by rounding",
         f"Every success in floats is a success in the {context.plan.bits}-bit file too.",
     ),
+    "ears": lambda check, context: (
+        "Both ears agree",
+        "In no cell do the learned ear and the masking model disagree strongly on a quarter of the clips.",
+    ),
     "noise": lambda check, context: (
         "Every attack beats white noise",
         f"In all {_comparisons(check)} the attack's interval lies above that of the noise.",
@@ -162,6 +166,11 @@ _RAISED: dict[str, Sentence] = {
     "noise": lambda check, context: (
         f"Not told apart from white noise in {len(check.flags)} of {_comparisons(check)}",
         "There the intervals overlap: on these clips the attack may do little more than noise of its level.",
+    ),
+    "ears": lambda check, context: (
+        f"Two ears disagree in {len(check.flags)} of {plural(check.asked, 'cell')}",
+        "On a quarter of the clips or more, one says that fewer than one in four would hear it and the other "
+        "more than three in four: the attack may have fooled an ear as well.",
     ),
     "few-clips": lambda check, context: (
         "Few clips",
@@ -236,4 +245,9 @@ _ITEMS: dict[str, Callable[[Flag, Context], str]] = {
         f"{_where(flag, context)}: {flag.evidence['lost']} of {flag.evidence['clips']}"
     ),
     "noise": _drowned,
+    "ears": lambda flag, context: (
+        f"{_where(flag, context)}: of {plural(flag.evidence['clips'], 'clip')} "
+        f"{flag.evidence['learned_deaf']} are heard by the masking model alone, "
+        f"{flag.evidence['masking_deaf']} by the learned ear alone"
+    ),
 }

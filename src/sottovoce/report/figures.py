@@ -127,7 +127,7 @@ def budget_chart(panel: Panel, series: Sequence[Series], rate: Rate, name: str) 
     worded = f"{_capital(rate.title)} by budget{', ' + panel.title if panel.title else ''}: " + "; ".join(
         f"{row['attack']} at {row['budget']} {number(row[rate.metric], '%')} %" for row in rows
     )
-    return Chart(name, _finish(chart, worded), worded)
+    return Chart(name, finish(chart, worded), worded)
 
 
 def measured_chart(panel: Panel, series: Sequence[Series], rate: Rate, name: str) -> Chart | None:
@@ -138,19 +138,19 @@ def measured_chart(panel: Panel, series: Sequence[Series], rate: Rate, name: str
     base = alt.Chart(alt.InlineData(values=rows))
     x, y = _snr_axis("snr:Q", "measured SNR"), rate.axis()
     across = base.mark_rule(strokeWidth=1.2, opacity=0.45).encode(
-        x=_snr_axis("snr_low:Q", "measured SNR"), x2="snr_high:Q", y=y, color=_colour(series)
+        x=_snr_axis("snr_low:Q", "measured SNR"), x2="snr_high:Q", y=y, color=colour_by(series)
     )
     upright = base.mark_rule(strokeWidth=1.2, opacity=0.45).encode(
-        x=x, y=rate.axis("low"), y2="high:Q", color=_colour(series)
+        x=x, y=rate.axis("low"), y2="high:Q", color=colour_by(series)
     )
     points = base.mark_point(filled=True, size=70, opacity=1).encode(
-        x=x, y=y, color=_colour(series), shape=_shape(series), tooltip=_tooltip(rate, measured=True)
+        x=x, y=y, color=colour_by(series), shape=_shape(series), tooltip=_tooltip(rate, measured=True)
     )
     title = f"{_capital(rate.title)} by measured mean SNR{', ' + panel.title if panel.title else ''}"
     worded = f"{title}: " + "; ".join(
         f"{row['attack']} {number(row[rate.metric], '%')} % at {row['snr']:.1f} dB" for row in rows
     )
-    return Chart(name, _finish(alt.layer(*rate.before(), across, upright, points), worded), worded)
+    return Chart(name, finish(alt.layer(*rate.before(), across, upright, points), worded), worded)
 
 
 def _capital(text: str) -> str:
@@ -187,7 +187,7 @@ def distortion_charts(
             shown |= {row["group"] for row in rows}
             chart = _boxes(rows, series, level, first if first in cells else next(iter(cells)))
             words = f"dB {level} of the perturbation relative to the clip, by part and attack"
-            charts.append((f"dB {level}", Chart(f"distortion-{level}", _finish(chart, words), words)))
+            charts.append((f"dB {level}", Chart(f"distortion-{level}", finish(chart, words), words)))
     if not charts:
         return None
     return Distortion(charts, [group for group in cells if group in shown])
@@ -215,9 +215,9 @@ def _row(item: CellSummary, rate: Rate) -> dict[str, Any]:
 
 
 def _lines(data: alt.InlineData, series: Sequence[Series], rate: Rate) -> Layers:
-    base = alt.Chart(data).encode(x=_snr_axis("asked:Q", "SNR asked for"), color=_colour(series))
+    base = alt.Chart(data).encode(x=_snr_axis("asked:Q", "SNR asked for"), color=colour_by(series))
     band = base.mark_area(opacity=0.14).encode(y=rate.axis("low"), y2="high:Q", detail="attack:N")
-    line = base.mark_line(strokeWidth=2.2).encode(y=rate.axis(), strokeDash=_dash(series))
+    line = base.mark_line(strokeWidth=2.2).encode(y=rate.axis(), strokeDash=dash_by(series))
     dots = base.mark_point(filled=True, size=64, opacity=1).encode(
         y=rate.axis(), shape=_shape(series), tooltip=_tooltip(rate)
     )
@@ -229,7 +229,7 @@ def _points(data: alt.InlineData, series: Sequence[Series], rate: Rate, budgets:
     base = alt.Chart(data).encode(
         x=alt.X("budget:N", title="budget", sort=list(budgets), axis=alt.Axis(labelAngle=0)),
         xOffset=alt.XOffset("attack:N", sort=names, scale=alt.Scale(domain=names, padding=0.6)),
-        color=_colour(series),
+        color=colour_by(series),
     )
     rules = base.mark_rule(strokeWidth=2, opacity=0.5).encode(y=rate.axis("low"), y2="high:Q")
     dots = base.mark_point(filled=True, size=80, opacity=1).encode(
@@ -248,7 +248,7 @@ def _boxes(rows: list[Spec], series: Sequence[Series], level: str, first: str) -
         .encode(
             y=alt.Y("part:N", title=None, sort=list(PARTS.values())),
             yOffset=alt.YOffset("attack:N", sort=names, scale=alt.Scale(padding=0.3)),
-            color=_colour(series),
+            color=colour_by(series),
             tooltip=_box_tooltip(),
         )
     )
@@ -277,7 +277,7 @@ def _snr_axis(field: str, what: str) -> alt.X:
     return alt.X(field, title=f"{what} (dB), quieter →", scale=alt.Scale(zero=False, padding=14), axis=axis)
 
 
-def _colour(series: Sequence[Series]) -> alt.Color:
+def colour_by(series: Sequence[Series]) -> alt.Color:
     domain, colours = [item.name for item in series], [item.colour for item in series]
     return alt.Color("attack:N", scale=alt.Scale(domain=domain, range=colours), legend=None)
 
@@ -287,7 +287,7 @@ def _shape(series: Sequence[Series]) -> alt.Shape:
     return alt.Shape("attack:N", scale=alt.Scale(domain=domain, range=shapes), legend=None)
 
 
-def _dash(series: Sequence[Series]) -> alt.StrokeDash:
+def dash_by(series: Sequence[Series]) -> alt.StrokeDash:
     domain = [item.name for item in series]
     dashes = [list(item.dash or (1, 0)) for item in series]
     return alt.StrokeDash("attack:N", scale=alt.Scale(domain=domain, range=dashes), legend=None)
@@ -311,7 +311,7 @@ def _box_tooltip() -> list[alt.Tooltip]:
     return [alt.Tooltip("attack:N"), alt.Tooltip("part:N"), *shown, alt.Tooltip("n:Q", title="clips")]
 
 
-def _finish(chart: Layers, description: str) -> Spec:
+def finish(chart: Layers, description: str) -> Spec:
     """Width of the page, and colours as CSS variables, so that a chart follows light, dark and print."""
     ink, faint = "var(--muted)", "var(--rule)"
     axis = {

@@ -29,6 +29,7 @@ from sottovoce.errors import InputError, StoreError
 from sottovoce.report import figures, tables, verdict
 from sottovoce.report.doubts import word_checks
 from sottovoce.report.examples import RANGE_DB, colour_ramp, make_examples
+from sottovoce.report.heard import judge_audibility
 from sottovoce.report.reading import WORDS, Reading, read_as
 from sottovoce.report.stands import make_stands
 from sottovoce.report.trials import Trials
@@ -79,8 +80,10 @@ def render(folder: RunFolder, plan: Plan, trials: Trials, summary: Summary) -> s
     series = figures.make_series(panels)
     curves = make_curves(panels, series, trials)
     distortion = make_distortion(panels, trials, series)
+    audibility = judge_audibility(summary, panels, series) if panels else None
     charts = [chart for curve in curves for chart in curve.charts]
     charts += [chart for _, chart in distortion.charts] if distortion else []
+    charts += [chart for _, chart, _ in audibility.charts] if audibility else []
     script = bundle() if charts else ""
     quiet, loud = make_examples(folder, trials, reading)
     level_columns = tables.measured(summary, reading.levels)
@@ -95,7 +98,8 @@ def render(folder: RunFolder, plan: Plan, trials: Trials, summary: Summary) -> s
         reading=reading,
         leads=name_leads(panels),
         verdict=verdict.judge(plan, trials, panels, reading) if panels else None,
-        claims=verdict.claims(plan, reading),
+        claims=verdict.claims(plan, reading, audibility.ear if audibility else ""),
+        audibility=audibility,
         setup=make_setup(plan, trials, reading, folder.about().get("data_note", "")),
         series=series,
         curves=curves,

@@ -149,7 +149,7 @@ def other_metrics(summary: Summary, reading: Reading) -> list[Column]:
 
 
 def cell_rows(panel: Panel, columns: list[Column], reading: Reading) -> list[Row]:
-    spans = _spans([form_title(item.cell) for item in panel.cells])
+    spans = cover([form_title(item.cell) for item in panel.cells])
     top = {found.item.cell.id for found in panel.found.values() if found.attacks > 1}
     return [
         Row(
@@ -196,7 +196,7 @@ def _counted(item: CellSummary, reading: Reading) -> str:
     return f"{item.estimates['success'].n if 'success' in item.estimates else '–'} / {item.clips}"
 
 
-def _spans(names: list[str]) -> list[int]:
+def cover(names: list[str]) -> list[int]:
     """At the start of each run of equal names its length, else 0."""
     return [length if place == 0 else 0 for length in _runs(names) for place in range(length)]
 

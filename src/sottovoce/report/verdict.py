@@ -172,8 +172,9 @@ def _clip_by_clip(panel: Panel, budget: str) -> str:
     return f"Taking for every clip the worst of these {found.attacks} attacks, it is {worst}."
 
 
-def claims(plan: Plan, reading: Reading) -> tuple[list[str], list[str]]:
-    """What the report claims, and what it does not."""
+def claims(plan: Plan, reading: Reading, ear: str = "") -> tuple[list[str], list[str]]:
+    """What the report claims, and what it does not. ear: whose P(heard) it shows, "" for none."""
+    heard = f"P(heard) is the guess of a model of hearing ({ear}), not the answer of a person."
     saved = f"the saved {plan.bits}-bit files" if plan.bits else "the float waveforms, not rounded to files"
     return (
         [
@@ -183,6 +184,7 @@ def claims(plan: Plan, reading: Reading) -> tuple[list[str], list[str]]:
         [
             "No listener was asked. SNR and dB are measures of the signal: whether a person would notice "
             "is not known from them.",
+            *([heard] if ear else []),
             "−32 dB is a habit of the literature, not a threshold of hearing.",
             "A low rate does not prove safety: another attack, or more steps, may do better.",
             "Nothing was played through a loudspeaker and a microphone.",

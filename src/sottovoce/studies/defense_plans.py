@@ -25,6 +25,8 @@ QUIET_DB = 60.0
 """White noise that changes nothing: what is read of its records is the clean clip behind the defense."""
 CW_RADIUS, CW_SHRINKS = 0.3, 20
 """The attack that forces texts has no bound in section 7.3: a wide first radius, and many shrinks."""
+CW_WEIGHT = 0.02
+"""Of |delta|^2. In few steps .25, which serves bare models, forced nothing behind noise, and this did."""
 UNAWARE: dict[str, Attacker] = {"one-pass": "adaptive", "transfer": "transfer"}
 """The plans of Table E.1, and what their attacks know of the defense."""
 MANY = 100
@@ -165,7 +167,7 @@ def _forced(ask: Ask, model: str, *defenses: str) -> Plan:
     """Table 7.2 and the last columns of Table E.2. Steps are not given there; section 5.2 has 5,000."""
     return ask.plan(
         model=model,
-        attacks=[cw(steps=ask.at_most(20, 1000), c=0.25, eps=CW_RADIUS, times=CW_SHRINKS)],
+        attacks=[cw(steps=ask.at_most(20, 1000), c=CW_WEIGHT, eps=CW_RADIUS, times=CW_SHRINKS)],
         goals=[nearest()],
         budgets=linf([CW_RADIUS]),
         defenses=defenses,

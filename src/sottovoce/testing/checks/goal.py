@@ -76,7 +76,7 @@ def _ascend(goal: Goal, target: Target, clean: AudioBatch) -> tuple[Tensor, Tens
     first, gradient = climb(target, clean, delta, goal, DRAWS)
     value = first
     for _ in range(STEPS):
-        delta = budget.project(delta + stride * budget.steepest(gradient), clean)
+        delta = budget.project(delta + stride * budget.steepest(gradient, clean), clean)
         value, gradient = climb(target, clean, delta, goal, DRAWS)
     return first, value, delta
 

@@ -1,0 +1,133 @@
+"""`sottovoce metric`: learn what people hear from what they answered."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sottovoce.errors import InputError, UnknownName
+
+app = typer.Typer(
+    help="Train the learned ear on answers of a listening test, or simulate such answers.",
+    rich_markup_mode="rich",
+    no_args_is_help=True,
+)
+
+
+@app.command()
+def train(
+    answers: Annotated[
+        Path, typer.Argument(help="Answers folder: answers.jsonl, and clips.npz or audio/ID.flac.")
+    ],
+    variant: Annotated[
+        str,
+        typer.Option(
+            help="scratch: learn everything; fin: begin with the shipped features; lin: keep those, learn "
+            "their weights; pre: keep both, learn where the just noticeable difference lies."
+        ),
+    ] = "scratch",
+    out: Annotated[Path, typer.Option(help="Where to write the weights.")] = Path("learned.safetensors"),
+    steps: Annotated[
+        int | None, typer.Option(help="Steps of training, at most.", show_default="4000 without --minutes")
+    ] = None,
+    minutes: Annotated[float | None, typer.Option(help="Stop by the clock.")] = None,
+    batch: Annotated[int, typer.Option(min=2, help="Pairs a step.")] = 64,
+    rate: Annotated[float, typer.Option(help="Highest learning rate.")] = 1e-3,
+    check: Annotated[
+        int, typer.Option(min=1, help="Steps from one look at held-out answers to the next.")
+    ] = 200,
+    patience: Annotated[
+        int, typer.Option(help="Stop after so many looks without a better one; 0: never.")
+    ] = 8,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the checkpoint beside the weights.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Every random number hangs on it.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
+) -> None:
+    """Train the learned ear on same-different answers, and score it on people it has not heard.
+
+    Answers of people and of simulated listeners have the same form. Listeners who got a sentinel wrong are
+    left out. Speakers are split into training, validation and test; the step that did best on validation is
+    kept, and a report is written beside the weights. Use them as [bold]learned(weights=FILE)[/bold].
+
+    sottovoce metric train answers/ --out mine.safetensors
+    """
+    from sottovoce.audit.run import find_device
+    from sottovoce.perception.answers import read_answers
+    from sottovoce.perception.learned import VARIANTS, Learned
+    from sottovoce.perception.learned_network import load_network
+    from sottovoce.training.checkpoint import write_whole
+    from sottovoce.training.perceptual import Recipe, new_network, prepare, train_to
+
+    kind = next((one for one in VARIANTS if one == variant), None)
+    if kind is None:
+        raise UnknownName("variant", variant, VARIANTS)
+    if out.suffix != ".safetensors":
+        raise InputError(f"{out}: expected a name that ends in .safetensors; rename it.")
+    recipe = Recipe(
+        steps=4000 if steps is None and minutes is None else steps,
+        seconds=None if minutes is None else 60 * minutes,
+        batch=batch,
+        learning_rate=rate,
+        check=check,
+        patience=patience,
+        seed=seed,
+    )
+    found = read_answers(answers)
+    typer.echo(str(found.summary()))
+    material = prepare(found, find_device(device), typer.echo)
+    network = new_network(seed) if kind == "scratch" else load_network(Learned(variant="pre").path)[0]
+    report = train_to(out, network, material, variant=kind, recipe=recipe, resume=resume, log=typer.echo)
+    text = json.dumps(report.to_json(), indent=1) + "\n"
+    write_whole(out.with_suffix(".json"), lambda place: place.write_text(text, encoding="utf-8"))
+    typer.echo(f"{report.held_out.answers:,} held-out answers: {report.held_out}")
+    if report.listeners != "people":
+        typer.secho(
+            f"note: trained on answers of {report.listeners} listeners: what it says is not known of people.",
+            fg="yellow",
+        )
+    typer.echo(f"weights: {out}, report: {out.with_suffix('.json')}")
+
+
+@app.command()
+def simulate(
+    out: Annotated[Path, typer.Argument(help="The answers folder to write.")],
+    data: Annotated[
+        list[str], typer.Option(help="Clips of speech: librispeech:DIR, embedded, ...; may be repeated.")
+    ],
+    pairs: Annotated[int, typer.Option(min=3, help="References, each changed along one path.")] = 300,
+    people: Annotated[int, typer.Option(min=1, help="Simulated people who judge each pair.")] = 4,
+    processes: Annotated[int, typer.Option(min=1, help="Processes to work in.")] = 1,
+    seed: Annotated[int, typer.Option(help="Every random number hangs on it.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
+) -> None:
+    """Make up same-different answers of simulated listeners, to try things out before people are asked.
+
+    The listeners hear through a published model of the ear, not as people do: every line says that it is
+    simulated, and so does whatever is trained on it.
+    """
+    from sottovoce.audit.run import find_device
+    from sottovoce.core.draws import Draws
+    from sottovoce.data.corpora import open_corpus
+    from sottovoce.perception.collection import Collection, simulate
+    from sottovoce.perception.references import Cut, cut_references
+
+    corpora = [open_corpus(spec) for spec in data]
+    references = cut_references(corpora, pairs, Cut(), Draws(seed).turn("references"))
+
+    def tell(share: float, what: str) -> None:
+        typer.echo(f"{100 * share:3.0f} % {what}")
+
+    found = simulate(
+        out,
+        references,
+        Collection(people=people, seed=seed),
+        processes=processes,
+        device=str(find_device(device)),
+        tell=tell,
+    )
+    typer.echo(f"{out}: {found}")

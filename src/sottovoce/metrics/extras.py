@@ -1,0 +1,251 @@
+"""What others measure quality with, each from an optional package, behind one interface.
+
+ViSQOL and Zimtohrli model hearing, CDPAM and DNSMOS were trained on what people said. Each hears one clip at
+a time, at a rate of its own. A clip that one of them cannot score has no value, and a reason.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import abstractmethod
+from functools import cache, lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar, Literal, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sottovoce.core.attack import Trial
+from sottovoce.errors import MissingExtra
+from sottovoce.metrics.distortion import ClipMean
+
+Floats = NDArray[np.float64]
+JUDGES = 'pip install "sottovoce[judges]"'
+
+
+class PairScore(ClipMean):
+    """A score of a clean clip and what became of it. A subclass writes `score`; the summary is the mean.
+
+    rate_hz: what it hears; clips of another rate are resampled, from `lowest_rate_hz` on.
+    shortest_seconds: below that it has no score. better: which way is good.
+    """
+
+    measured: ClassVar[Literal["always", "pairs", "named"]] = "named"
+    rate_hz: ClassVar[int]
+    lowest_rate_hz: ClassVar[int] = 8000
+    shortest_seconds: ClassVar[float]
+    better: ClassVar[Literal["higher", "lower"]]
+
+    @abstractmethod
+    def score(self, clean: Floats, changed: Floats) -> float:
+        """The score of two clips `(time,)` at `rate_hz` of equal length; NaN where it has none."""
+
+    @final
+    def values(self, trial: Trial) -> Tensor:
+        scores = [self._try(trial, row)[0] for row in range(len(trial.clean))]
+        return torch.tensor(scores, dtype=torch.float64)
+
+    @final
+    def reasons(self, trial: Trial, parts: Tensor) -> dict[str, str]:
+        unscored = (~parts.isfinite().all(dim=1)).nonzero()[:, 0].tolist()
+        return {trial.clean.ids[row]: self._try(trial, row)[1] for row in unscored}
+
+    def _try(self, trial: Trial, row: int) -> tuple[float, str]:
+        """The score of one clip, or NaN and why."""
+        pair = [batch.clip(row).detach().cpu().double().numpy() for batch in (trial.clean, trial.adversarial)]
+        rate = trial.clean.sample_rate
+        if rate < self.lowest_rate_hz:
+            return math.nan, f"{self.title} needs {self.lowest_rate_hz} Hz or more, got {rate} Hz"
+        if len(pair[0]) < self.shortest_seconds * rate:
+            got = f"{len(pair[0]) / rate:.3g} s"
+            return math.nan, f"{self.title} needs {self.shortest_seconds:g} s or more, got {got}"
+        for clip, what in zip(pair, ("clean", "changed"), strict=True):
+            if not clip.any():
+                return math.nan, f"the {what} clip is silent"
+        value = self.score(*(_resample(clip, rate, self.rate_hz) for clip in pair))
+        return value, "" if math.isfinite(value) else f"{self.title} found no speech to compare"
+
+
+@final
+class Visqol(PairScore):
+    """ViSQOL (Chinen et al. 2020) in its mode for speech: an opinion score, about 4.6 for equal clips."""
+
+    name, title = "visqol", "ViSQOL"
+    rate_hz, shortest_seconds, better = 16000, 1.0, "higher"
+
+    def score(self, clean: Floats, changed: Floats) -> float:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)
+                return float(_visqol().measure_from_arrays(clean, changed, self.rate_hz).moslqo)
+        except (IndexError, ValueError):
+            # Its way to say that no patch of the clean clip is loud enough.
+            return math.nan
+
+
+@final
+class Zimtohrli(PairScore):
+    """Zimtohrli (Alakuijala et al. 2025): a distance, 0 for equal clips."""
+
+    # Below 84 ms the package reads past its own memory and takes the whole program down.
+    name, title = "zimtohrli", "Zimtohrli"
+    rate_hz, shortest_seconds, better = 48000, 0.25, "lower"
+
+    def score(self, clean: Floats, changed: Floats) -> float:
+        return float(_extra("zimtohrli", self.title, JUDGES).Pyohrli().distance(clean, changed))
+
+
+@final
+class Cdpam(PairScore):
+    """CDPAM (Manocha et al. 2021): a distance learned from people's answers, 0 for equal clips."""
+
+    name, title = "cdpam", "CDPAM"
+    rate_hz, shortest_seconds, better = 22050, 0.1, "lower"
+
+    def score(self, clean: Floats, changed: Floats) -> float:
+        return float(_weighted_distance(*(_acoustics(clip.tobytes()) for clip in (clean, changed))))
+
+
+@final
+class Dnsmos(PairScore):
+    """DNSMOS (Reddy et al. 2022) of the changed clip: an opinion from 1 to 5 that asks for no reference."""
+
+    name, title = "dnsmos", "DNSMOS"
+    rate_hz, shortest_seconds, better = 16000, 0.5, "higher"
+
+    def score(self, clean: Floats, changed: Floats) -> float:
+        return _opinion(changed.tobytes())
+
+
+@final
+class DnsmosChange(PairScore):
+    """DNSMOS of the changed clip less that of the clean one: below 0 where the change is for the worse."""
+
+    name, title = "dnsmos-change", "DNSMOS, change"
+    rate_hz, shortest_seconds, better = 16000, 0.5, "higher"
+
+    def score(self, clean: Floats, changed: Floats) -> float:
+        return _opinion(changed.tobytes()) - _opinion(clean.tobytes())
+
+
+def _resample(clip: Floats, from_hz: int, to_hz: int) -> Floats:
+    if from_hz == to_hz:
+        return clip
+    # Imported here: clips at the right rate need it as little as they do when they are loaded.
+    import soxr
+
+    resampled: Floats = soxr.resample(clip, from_hz, to_hz, quality="HQ")
+    # Filters ring over full scale, where some of these packages refuse a clip.
+    return resampled.clip(-1.0, 1.0)
+
+
+def _extra(module: str, title: str, command: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise _missing(module, title, command) from error
+
+
+def _folder(module: str, title: str, command: str) -> Path:
+    """Where a package lies, without importing it."""
+    found = find_spec(module)
+    if found is None or found.origin is None:
+        raise _missing(module, title, command)
+    return Path(found.origin).parent
+
+
+def _missing(module: str, title: str, command: str) -> MissingExtra:
+    return MissingExtra(f"{title} expected the package {module}, which is not installed; {command}.")
+
+
+@cache
+def _visqol() -> Any:
+    scorer = _extra("visqol", Visqol.title, JUDGES).VisqolApi()
+    # Without its lattice the package would go over to another scale, with a warning alone.
+    _extra("ai_edge_litert", Visqol.title, JUDGES)
+    scorer.create(mode="speech", use_lattice_model=True)
+    return scorer
+
+
+_DNSMOS_SAMPLES = 144160
+# Published with the model: from what the network says to the scale of opinions.
+_DNSMOS_OVERALL = (-0.06766283, 1.11546468, 0.04602535)
+
+
+@lru_cache(maxsize=4)
+def _opinion(samples: bytes) -> float:
+    """The overall opinion of one clip (P.835), the mean over windows of 9.01 s that step by a second.
+
+    Kept for a while, because a clean clip is often held against several others.
+    """
+    clip = np.frombuffer(samples).astype(np.float32)
+    while len(clip) < _DNSMOS_SAMPLES:
+        clip = np.concatenate([clip, clip])
+    rate = Dnsmos.rate_hz
+    starts = range(0, rate * max(1, len(clip) // rate - 9), rate)
+    windows = [clip[None, start : start + _DNSMOS_SAMPLES] for start in starts]
+    raw = [_dnsmos().run(None, {"input_1": window})[0][0, 2] for window in windows]
+    return float(np.polyval(_DNSMOS_OVERALL, raw).mean())
+
+
+@cache
+def _dnsmos() -> Any:
+    # The package itself asks for librosa; its network of P.835 hears the waveform and does without.
+    folder = _folder("speechmos", Dnsmos.title, JUDGES)
+    runtime = _extra("onnxruntime", Dnsmos.title, JUDGES)
+    return runtime.InferenceSession(str(folder / "dnsmos_models" / "sig_bak_ovr.onnx"))
+
+
+@cache
+def _cdpam() -> dict[str, Tensor]:
+    """The weights in the package. Its module asks for packages of another age, so the network is ours."""
+    folder = _folder("cdpam", Cdpam.title, "pip install --no-deps cdpam")
+    path = folder / "CDPAM_trained" / "scratchJNDdefault_best_model.pth"
+    # An old pickle, which torch's safe reader refuses; it deserves the trust that its package has.
+    state: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=False)["state"]
+    return state
+
+
+@lru_cache(maxsize=4)
+@torch.no_grad()
+def _acoustics(clip: bytes) -> Tensor:
+    """What CDPAM keeps of how a clip sounds, `(512,)` of length 1: 16 convolutions, four of which halve.
+
+    Kept for a while, because it takes seconds, and a clean clip is often held against several others.
+    """
+    state = _cdpam()
+    x = torch.from_numpy(np.frombuffer(clip) * 32768.0).round().float()[None, None]
+    for layer in range(16):
+        kernel, norm = f"base_encoder.encoder.{layer}", f"base_encoder.ebatch.{layer}"
+        x = torch.nn.functional.conv1d(x, state[f"{kernel}.weight"], state[f"{kernel}.bias"], padding=7)
+        x = torch.nn.functional.batch_norm(
+            x,
+            state[f"{norm}.running_mean"],
+            state[f"{norm}.running_var"],
+            state[f"{norm}.weight"],
+            state[f"{norm}.bias"],
+        )
+        x = torch.nn.functional.leaky_relu(x, 0.1)
+        if layer % 4 == 3:
+            x = x[:, :, ::2]
+    # The other half stands for what is said, and is left out of the distance.
+    return torch.nn.functional.normalize(x.mean(dim=2)[0, :512], dim=0)
+
+
+def _weighted_distance(one: Tensor, other: Tensor) -> Tensor:
+    """Weighted differences of two sounds after each of four linear layers, added up."""
+    state = _cdpam()
+    pair = torch.stack([one, other])
+    total = torch.zeros(())
+    for layer in range(4):
+        linear = f"model_dist.convs.{layer}.0"
+        pair = torch.nn.functional.linear(pair, state[f"{linear}.weight"], state[f"{linear}.bias"])
+        if layer < 3:
+            pair = torch.nn.functional.leaky_relu(pair)
+        total = total + ((pair[1] - pair[0]) * state[f"model_dist.chan_w.{layer}"]).abs().sum()
+    return total

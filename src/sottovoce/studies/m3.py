@@ -1,0 +1,358 @@
+"""M3: the learned metric and its variants (section 2.2), on answers of simulated listeners."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sottovoce import __version__
+from sottovoce.core.batch import AudioBatch
+from sottovoce.core.draws import Draws
+from sottovoce.data.corpora import open_corpus
+from sottovoce.errors import InputError
+from sottovoce.perception.answers import LINES, Answers, read_answers
+from sottovoce.perception.auditory import Auditory
+from sottovoce.perception.dpam import FILES, Dpam
+from sottovoce.perception.ear import Ear
+from sottovoce.perception.learned import VARIANTS, Learned
+from sottovoce.studies.draw import curves
+from sottovoce.studies.study import Choice, Drawing, Result, Sheet, Study, Tell, default_folder, find_scale
+from sottovoce.studies.text import MISSING, percent
+from sottovoce.studies.trends import Trend, trend_sheet
+from sottovoce.training.perceptual_figures import BINS, Figures, judge
+from sottovoce.training.perceptual_pairs import Pairs, Store, make_pairs
+
+PAIRS = {"mini": 30, "full": 600}
+PEOPLE = {"mini": 2, "full": 4}
+PAPER_2AFC = {"pre": 83.9, "lin": 83.6, "fin": 80.3, "scratch": 71.78}
+"""Table 2, simulated triplets, in per cent."""
+BATCH = 16
+CHECK_SECONDS = 2.0
+
+Floats = NDArray[np.float64]
+
+
+@final
+@dataclass(frozen=True)
+class LearnedBench:
+    """data: an answers folder, or clips over which simulated listeners are asked. dpam: its weights."""
+
+    folder: Path
+    scale: str
+    data: str
+    dpam: str | None
+    pairs: int
+    seed: int
+    device: str
+    tell: Tell
+    unused: dict[str, str]
+
+    @property
+    def given(self) -> bool:
+        """Whether the answers are given, and not simulated here."""
+        return (Path(self.data).expanduser() / LINES).is_file()
+
+    def answers(self) -> Answers:
+        if self.given:
+            return read_answers(self.data)
+        made = self.folder / "answers"
+        if not (made / LINES).is_file():
+            _simulate(self, made)
+        return read_answers(made)
+
+    def ears(self) -> dict[str, Ear]:
+        """Ours by variant, DPAM's where its weights are given, and the one behind the simulated listeners."""
+        ears: dict[str, Ear] = {f"ours, {variant}": Learned(variant=variant) for variant in VARIANTS}
+        if self.dpam is not None:
+            for variant in ("pre", "lin", "fin", "scratch"):
+                ears[f"DPAM, {variant}"] = Dpam(weights=self.dpam, variant=variant)
+        ears["auditory model"] = Auditory()
+        return ears
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "version": __version__,
+            "scale": self.scale,
+            "data": self.data,
+            "dpam": self.dpam,
+            "pairs": self.pairs,
+            "seed": self.seed,
+        }
+
+    def scope(self, study: Study[Any]) -> list[str]:
+        who = Learned().facts["listeners"]
+        return [
+            f"SIMULATED: our metric was trained on answers of {who} listeners, and is judged here on answers "
+            "of simulated ones, who hear through our auditory model. Nothing here is known of people.",
+            f"Answers: {self.data}, seed {self.seed}. The paper: about 55,000 answers of people.",
+        ]
+
+
+def open_bench(choice: Choice, out: Path | None, device: str, tell: Tell) -> LearnedBench:
+    choice.refuse("M3", "attack", "fit", "batch")
+    scale = "full" if find_scale(choice.scale).name == "full" else "mini"
+    data = choice.data or "embedded"
+    if choice.model is not None and not (Path(choice.model).expanduser() / FILES["scratch"]).is_file():
+        raise InputError(
+            f"--model {choice.model}: expected the folder of DPAM's published weights, got none with "
+            f"{FILES['scratch']}; name it, or leave it out."
+        )
+    pairs = choice.clips or PAIRS[scale]
+    folder = out or default_folder("M3", scale, [data, choice.model or "", pairs, choice.seed])
+    return LearnedBench(folder, scale, data, choice.model, pairs, choice.seed, device, tell, {})
+
+
+class Heard(NamedTuple):
+    """Distances of all pairs by an ear, and its P(different), None where it has none."""
+
+    distance: Floats
+    p: Floats | None
+
+
+def run(bench: LearnedBench) -> Result:
+    answers = bench.answers()
+    # A folder that is given may hold what the metric was trained on; what is simulated here does not.
+    every = [row for row, one in enumerate(answers.answers) if not one.sentinel]
+    held = [row for row in every if answers.splits[answers.answers[row].reference] != "train"]
+    rows = held if bench.given and held else every
+    pairs = make_pairs(answers, rows, Store.of(answers.pack, torch.device("cpu")))
+    ears = bench.ears()
+    heard = {}
+    for place, (name, ear) in enumerate(ears.items()):
+        bench.tell(place / len(ears), f"{name}: {len(pairs)} pairs")
+        heard[name] = listen(ear, pairs)
+    figures = {name: _figures(one, pairs) for name, one in heard.items()}
+    order = {name: ordered(one.distance, pairs) for name, one in heard.items()}
+    checks = {name: check(ear, bench.seed) for name, ear in ears.items()}
+    return Result(
+        sheets=[
+            trend_sheet(_trends(figures, checks)),
+            _answer_sheet(figures, order, pairs),
+            _check_sheet(checks),
+        ],
+        drawings=[
+            Drawing(
+                name="calibration",
+                title="Share of 'different' answers of simulated listeners by the P that an ear gave",
+                figure=curves(
+                    [("P(different)", "linear", {name: _bins(one.p, pairs) for name, one in heard.items()
+                      if one.p is not None and not name.startswith("DPAM")})],
+                    label="answered different, %",
+                ),
+            )
+        ],
+        values={
+            "simulated": True,
+            "figures": {name: one.to_json() for name, one in figures.items()},
+            "order": order,
+            "checks": {name: one._asdict() for name, one in checks.items()},
+        },
+        notes=[
+            "Simulated answers throughout. The auditory model is what simulated listeners hear with; they "
+            "differ from it by their sensitivity, by chance near threshold and by lapses. Its figures are "
+            "about the best that can be had.",
+            "The paper's column is its Table 2, 2AFC accuracy on 1,210 simulated triplets judged by people: "
+            "which of two is nearer to a reference. Ours: of two changes of one reference along one path, "
+            "the stronger one is put further away.",
+        ],
+    )  # fmt: skip
+
+
+def _simulate(bench: LearnedBench, folder: Path) -> None:
+    from sottovoce.perception.collection import Collection, simulate
+    from sottovoce.perception.references import Cut, cut_references
+
+    draws = Draws(bench.seed).turn("study", "M3")
+    references = cut_references([open_corpus(bench.data)], bench.pairs, Cut(), draws)
+    simulate(folder, references, Collection(people=PEOPLE[bench.scale], seed=bench.seed), tell=bench.tell)
+
+
+def listen(ear: Ear, pairs: Pairs) -> Heard:
+    """What an ear makes of every pair."""
+    found = torch.zeros(len(pairs), dtype=torch.float64)
+    order = torch.argsort(pairs.store.lengths[pairs.clean])
+    with torch.no_grad():
+        for rows in order.split(BATCH):
+            clean, changed = (
+                AudioBatch(one.waveforms, one.lengths, 16_000, tuple(map(str, rows.tolist())))
+                for one in pairs.sounds(rows)
+            )
+            found[rows] = ear.distance(clean, changed).double()
+        try:
+            p = ear.probability(found.float()).double().numpy()
+        except InputError:
+            p = None
+    return Heard(found.numpy(), p)
+
+
+def _figures(heard: Heard, pairs: Pairs) -> Figures:
+    """Of P(different), but the area under the curve, which the distance gives: P may be flat."""
+    area = judge(heard.distance, pairs.different, pairs.asked)
+    found = area if heard.p is None else judge(heard.p, pairs.different, pairs.asked)
+    told = {} if heard.p is not None else dict.fromkeys(("loss", "accuracy", "calibration"), math.nan)
+    return replace(found, auc=area.auc, **told)
+
+
+def ordered(distance: Floats, pairs: Pairs) -> float:
+    """The share of pairs along one path where more strength is further away; ties count half."""
+    groups, strengths = pairs.groups.numpy(), pairs.strengths.numpy()
+    right = total = 0.0
+    for group in np.unique(groups):
+        rows = np.flatnonzero((groups == group) & ~np.isnan(strengths))
+        first, second = np.triu_indices(len(rows), 1)
+        sign = np.sign(strengths[rows[second]] - strengths[rows[first]])
+        rise = np.sign(distance[rows[second]] - distance[rows[first]]) * sign
+        right += float(((rise > 0) + 0.5 * (rise == 0))[sign != 0].sum())
+        total += float((sign != 0).sum())
+    return right / total if total else math.nan
+
+
+class Check(NamedTuple):
+    """What an ear makes of changes whose answer is known. Distances are divided by that of white noise at
+    40 dB SNR. alone: how much a distance differs in a batch, as a share. rises: whether P never falls."""
+
+    gain: float
+    shift_one: float
+    shift_millisecond: float
+    alone: float
+    at_zero: float | None
+    rises: bool | None
+
+
+def check(ear: Ear, seed: int) -> Check:
+    corpus = open_corpus("embedded")
+    clip = corpus.load(next(iter(corpus)), 16_000).waveform[: int(CHECK_SECONDS * 16_000)]
+    source = Draws(seed).turn("study", "M3").generator("noise")
+    noise = torch.from_numpy(source.standard_normal(len(clip))).float()
+    noise = noise * clip.square().mean().sqrt() / noise.square().mean().sqrt()
+    changed = {
+        "noise": clip + 0.01 * noise,
+        "gain": 0.5 * clip,
+        "shift_one": torch.nn.functional.pad(clip, (1, 0))[:-1],
+        "shift_millisecond": torch.nn.functional.pad(clip, (16, 0))[:-16],
+    }
+    with torch.no_grad():
+        found = {name: float(_pair(ear, [clip], [one.clamp(-1, 1)])[0]) for name, one in changed.items()}
+        short = clip[: len(clip) // 2]
+        batched = _pair(ear, [clip, short], [changed["noise"].clamp(-1, 1), 0.5 * short])
+        alone = abs(float(batched[0]) / found["noise"] - 1.0)
+        at_zero, rises = _head(ear)
+    scale = found["noise"]
+    return Check(
+        found["gain"] / scale,
+        found["shift_one"] / scale,
+        found["shift_millisecond"] / scale,
+        alone,
+        at_zero,
+        rises,
+    )
+
+
+def _pair(ear: Ear, clean: list[Tensor], changed: list[Tensor]) -> Tensor:
+    return ear.distance(
+        *(AudioBatch.of([one.numpy() for one in clips], 16_000) for clips in (clean, changed))
+    )
+
+
+def _head(ear: Ear) -> tuple[float | None, bool | None]:
+    grid = torch.linspace(0.0, 6.0, 601)
+    try:
+        p = ear.probability(grid)
+    except InputError:
+        return None, None
+    return float(p[0]), bool((p.diff() >= -1e-6).all())
+
+
+def _bins(p: Floats | None, pairs: Pairs) -> tuple[list[float], list[float]]:
+    place = (np.asarray(p) * BINS).astype(int).clip(0, BINS - 1)
+    asked, different = (values.double().numpy() for values in (pairs.asked, pairs.different))
+    said, answered, total = (
+        np.bincount(place, weights=values, minlength=BINS) for values in (p * asked, different, asked)
+    )
+    there = total > 0
+    return (said[there] / total[there]).tolist(), (100 * answered[there] / total[there]).tolist()
+
+
+def _answer_sheet(figures: Mapping[str, Figures], order: Mapping[str, float], pairs: Pairs) -> Sheet:
+    return Sheet(
+        title="Held-out answers of simulated listeners",
+        columns=("ear", "accuracy, %", "AUC", "calibration error, %", "order along a path, %", "paper"),
+        rows=[
+            (
+                name,
+                _share(one.accuracy),
+                f"{one.auc:.3f}",
+                _share(one.calibration),
+                _share(order[name]),
+                f"{PAPER_2AFC[name.split(', ')[1]]:g}" if name.startswith("ours") else MISSING,
+            )
+            for name, one in figures.items()
+        ],
+        note=f"{int(pairs.asked.sum()):,} simulated answers about {len(pairs):,} pairs. Accuracy and "
+        "calibration of P(different) as the ear gives it; DPAM's is its published classifier.",
+    )
+
+
+def _check_sheet(checks: Mapping[str, Check]) -> Sheet:
+    words = {True: "yes", False: "NO", None: MISSING}
+    return Sheet(
+        title="Changes whose answer is known",
+        columns=(
+            "ear", "half the gain", "shift by 1 sample", "shift by 1 ms", "alone or in a batch, %",
+            "P at distance 0", "P never falls",
+        ),
+        rows=[
+            (
+                name,
+                f"{one.gain:.2f}",
+                f"{one.shift_one:.3f}",
+                f"{one.shift_millisecond:.3f}",
+                f"{100 * one.alone:.4f}",
+                MISSING if one.at_zero is None else f"{one.at_zero:.3f}",
+                words[one.rises],
+            )
+            for name, one in checks.items()
+        ],
+        note="The first three are distances as multiples of that of white noise at 40 dB SNR: half the gain "
+        "is clearly heard, a shift is not. DPAM is run one clip at a time here; its authors' code takes "
+        "statistics over whatever is in the batch.",
+    )  # fmt: skip
+
+
+def _share(value: float) -> str:
+    return MISSING if math.isnan(value) else percent(value)
+
+
+def _trends(figures: Mapping[str, Figures], checks: Mapping[str, Check]) -> list[Trend]:
+    ours = {variant: figures[f"ours, {variant}"].auc for variant in VARIANTS}
+    least = min(ours["lin"], ours["fin"], ours["scratch"])
+    told = ", ".join(f"{name} {value:.3f}" for name, value in ours.items())
+    trends = [Trend("training on answers beats features of classifiers (AUC)", least > ours["pre"], told)]
+    mine = checks["ours, scratch"]
+    claim = "a shift of one sample is nearer than faint noise, half the gain is further"
+    numbers = f"{mine.shift_one:.3f} and {mine.gain:.2f} times noise at 40 dB"
+    trends.append(Trend(f"ours: {claim}", mine.shift_one < 1 < mine.gain, numbers))
+    if "DPAM, scratch" in checks:
+        theirs = checks["DPAM, scratch"]
+        numbers = f"{theirs.shift_one:.3f} and {theirs.gain:.2f} times noise at 40 dB"
+        trends.append(Trend(f"DPAM: {claim}", theirs.shift_one < 1 < theirs.gain, numbers))
+    return trends
+
+
+STUDY = Study(
+    id="M3",
+    title="A metric learned from just noticeable differences, and its variants",
+    paper="Manocha et al. (2020), sections 2.2 and 4.1",
+    reports="scratch agrees best with people's ratings, pre keeps the order but not the scale (Table 2)",
+    open=open_bench,
+    run=run,
+    fits=False,
+)
