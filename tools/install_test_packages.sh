@@ -6,6 +6,8 @@ missing=""
 for name in $wanted; do
     command -v "$name" >/dev/null 2>&1 || missing="$missing $name"
 done
+# PostgreSQL's server is not on the path.
+ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="$missing postgresql"
 [ -z "$missing" ] && exit 0
 if ! command -v apt-get >/dev/null 2>&1; then
     echo "no apt-get here: tests that need$missing will skip"

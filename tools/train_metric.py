@@ -147,10 +147,10 @@ the *simulated* listeners answered "different".
 ## Data
 {summary}.
 Clips are 1 to 2 s of read English speech and spoken words (LibriSpeech and Speech Commands, both CC BY 4.0;
-AudioMNIST, MIT) and their changed versions along the perturbations of `perception/perturbations.py`, gain, small shifts and
-shaped noise. Speakers of the training, validation and test answers are different ones. Features of pre, lin
-and fin were first trained to classify words, speakers (AudioMNIST, MIT) and synthesised sounds; held-out
-accuracy: {classes}.
+AudioMNIST, MIT) and their changed versions along the perturbations of `perception/perturbations.py`, gain,
+small shifts and shaped noise. Speakers of the training, validation and test answers are different ones.
+Features of pre, lin and fin were first trained to classify words, speakers (AudioMNIST) and synthesised
+sounds; held-out accuracy: {classes}.
 
 ## Figures
 On {answers:,} held-out answers about {pairs:,} pairs of clips. Answers near threshold are a coin's, so that
