@@ -26,7 +26,19 @@ from sottovoce.testing import check_attack
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
-KINDS = ("attack", "universal", "budget", "goal", "transform", "vote", "metric", "corpus", "target", "study")
+KINDS = (
+    "attack",
+    "universal",
+    "budget",
+    "goal",
+    "transform",
+    "vote",
+    "metric",
+    "ear",
+    "corpus",
+    "target",
+    "study",
+)
 SECTIONS = {
     "attack": "Attacks",
     "universal": "Universal attacks",
@@ -35,6 +47,7 @@ SECTIONS = {
     "transform": "Transforms",
     "vote": "Votes",
     "metric": "Metrics",
+    "ear": "Ears",
     "corpus": "Corpora",
     "target": "Targets",
     "study": "Studies",
@@ -94,7 +107,7 @@ def test_the_reference_names_every_part(kind: str) -> None:
     assert not set(own) - named
 
 
-@pytest.mark.parametrize("kind", ["attack", "universal", "budget", "goal", "transform", "vote"])
+@pytest.mark.parametrize("kind", ["attack", "universal", "budget", "goal", "transform", "vote", "ear"])
 def test_the_reference_has_every_setting_with_its_default(kind: str) -> None:
     table = {(row[0], row[1]): row[2] for row in rows(SECTIONS[kind]) if len(row) == 4}
     expected: dict[tuple[str, str], str] = {}
@@ -103,7 +116,7 @@ def test_the_reference_has_every_setting_with_its_default(kind: str) -> None:
         if not registry._PARTS[kind][name].startswith("sottovoce.") or not is_dataclass(part):
             continue
         for item in fields(part):
-            if item.name not in ("references", "canonical"):
+            if item.init and item.name not in ("references", "canonical"):
                 expected[name, item.name] = "required" if item.default is MISSING else str(item.default)
     found = {key: value for key, value in table.items() if key[1] and key[1] not in ("setting", "---")}
     assert found == expected

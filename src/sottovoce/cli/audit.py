@@ -54,8 +54,8 @@ def audit(
     audible: Annotated[
         str | None,
         typer.Option(
-            help="Budgets in P(heard), such as 0.1,0.25,0.5: what at most so many listeners notice, by the "
-            "learned ear (trained on simulated listeners)."
+            help="Budgets by audibility: 0.1,0.25 for what at most one listener in ten, and one in four, would "
+            "notice. By the learned ear (trained on simulated listeners); for noise, fgsm, pgd, apgd and cw."
         ),
     ] = None,
     budgets: Annotated[
@@ -64,7 +64,7 @@ def audit(
     goals: Annotated[
         str | None,
         typer.Option(
-            help="evade, 'force(text=stop)', 'force-nearest(choices=[yes, no])', 'prefix(word=But)', "
+            help="evade, 'force(text=stop)', 'force-nearest(choices=\\[yes, no])', 'prefix(word=But)', "
             "'language(code=sr)'.",
             show_default="evade",
         ),
@@ -111,7 +111,12 @@ def audit(
     limit: Annotated[
         int | None, typer.Option(help="At most so many clips, evenly over classes or speakers.")
     ] = None,
-    metrics: Annotated[str | None, typer.Option(help="Names of metrics.", show_default="all")] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            help="Names of metrics, such as success,p-heard,pesq.", show_default="all but slow ones"
+        ),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Every random number hangs on it.", show_default="0")
     ] = None,
@@ -141,7 +146,7 @@ def audit(
 
       sottovoce audit --attacks 'pgd(steps=200),cw' --snr 30:50:5
 
-      sottovoce audit --audible 0.1,0.25,0.5
+      sottovoce audit --attacks noise,pgd --audible 0.1,0.25,0.5
 
       sottovoce audit --model huggingface:my-model/ --data clips/ --goals 'force(text=stop)'
 

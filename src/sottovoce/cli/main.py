@@ -10,6 +10,9 @@ from rich.console import Console
 from sottovoce import __version__
 from sottovoce.cli.audit import audit
 from sottovoce.cli.certify import certify
+from sottovoce.cli.listen import app as listen
+from sottovoce.cli.listen_results import results, simulate
+from sottovoce.cli.listen_serve import serve
 from sottovoce.cli.measure import measure
 from sottovoce.cli.metric import app as metric
 from sottovoce.cli.parts import parts
@@ -19,7 +22,8 @@ from sottovoce.cli.view import view
 from sottovoce.errors import SottovoceError, StoreError
 
 app = typer.Typer(
-    help="Audit speech models: attack them, measure what was added, and show it.\n\n"
+    help="Audit speech models: attack them, measure what was added and whether anyone would hear it, and show "
+    "it.\n\n"
     "Start with [bold]sottovoce audit[/bold]: it needs no data, no model and no network.",
     rich_markup_mode="rich",
     no_args_is_help=True,
@@ -34,6 +38,10 @@ app.command(name="parts")(parts)
 app.add_typer(study, name="study")
 app.add_typer(train, name="train")
 app.add_typer(metric, name="metric")
+listen.command()(serve)
+listen.command()(results)
+listen.command()(simulate)
+app.add_typer(listen, name="listen")
 
 
 def _version(show: bool) -> None:

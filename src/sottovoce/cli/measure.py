@@ -91,7 +91,7 @@ def measure(
     else:
         console = Console(highlight=False)
         console.print(_summary(figures) if folders else _figures(figures))
-        notes = [*([] if align else _shifted(figures)), *_left_out(alone)]
+        notes = [*_ears(figures), *([] if align else _shifted(figures)), *_left_out(alone)]
         notes += [f"not measured: {reason}" for reason in failed.values()]
         for note in notes if folders else [*figures.notes[0], *notes]:
             console.print(f"[dim]{escape(note)}[/dim]", soft_wrap=True)
@@ -142,6 +142,20 @@ def _shifted(figures: Figures) -> list[str]:
     return [
         f"changed clips that are early or late: {count} of {len(figures.names)}. Quality is measured without "
         "the shift, SNR, norms and masking with it; --align undoes it for all."
+    ]
+
+
+def _ears(figures: Figures) -> list[str]:
+    """Who taught the learned ear, so that nobody takes its P(heard) for that of people."""
+    from sottovoce.metrics.audibility import Heard
+    from sottovoce.perception.learned import Learned
+
+    said = [each.name for each in figures.metrics if isinstance(each, Heard) and each.ear == Learned.name]
+    said = [name for name in said if any(math.isfinite(part) for part in figures.parts[name][:, 0])]
+    if not said or Learned().facts.get("listeners") == "people":
+        return []
+    return [
+        f"{' and '.join(said)}: by the learned ear, which was trained on simulated listeners, not on people."
     ]
 
 

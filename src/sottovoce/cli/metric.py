@@ -48,13 +48,17 @@ def train(
     seed: Annotated[int, typer.Option(help="Every random number hangs on it.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
 ) -> None:
-    """Train the learned ear on same-different answers, and score it on people it has not heard.
+    """Train the learned ear on same-different answers, and score it on answers that it has not seen.
 
     Answers of people and of simulated listeners have the same form. Listeners who got a sentinel wrong are
     left out. Speakers are split into training, validation and test; the step that did best on validation is
-    kept, and a report is written beside the weights. Use them as [bold]learned(weights=FILE)[/bold].
+    kept, and a report is written beside the weights. In Python the ear is [bold]Learned(weights=FILE)[/bold].
 
-    sottovoce metric train answers/ --out mine.safetensors
+    Examples:
+
+      sottovoce metric train answers/ --out mine.safetensors
+
+      sottovoce metric train answers/ --variant lin --minutes 5
     """
     from sottovoce.audit.run import find_device
     from sottovoce.perception.answers import read_answers
@@ -97,10 +101,13 @@ def train(
 def simulate(
     out: Annotated[Path, typer.Argument(help="The answers folder to write.")],
     data: Annotated[
-        list[str], typer.Option(help="Clips of speech: librispeech:DIR, embedded, ...; may be repeated.")
+        list[str],
+        typer.Option(help="Clips of speech: librispeech:DIR, embedded, ...; may be given several times."),
     ],
-    pairs: Annotated[int, typer.Option(min=3, help="References, each changed along one path.")] = 300,
-    people: Annotated[int, typer.Option(min=1, help="Simulated people who judge each pair.")] = 4,
+    pairs: Annotated[
+        int, typer.Option(min=3, help="Clips that are changed, each in steps of growing strength.")
+    ] = 300,
+    people: Annotated[int, typer.Option(min=1, help="Simulated listeners who judge each clip.")] = 4,
     processes: Annotated[int, typer.Option(min=1, help="Processes to work in.")] = 1,
     seed: Annotated[int, typer.Option(help="Every random number hangs on it.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
@@ -109,6 +116,10 @@ def simulate(
 
     The listeners hear through a published model of the ear, not as people do: every line says that it is
     simulated, and so does whatever is trained on it.
+
+    Examples:
+
+      sottovoce metric simulate answers/ --data embedded --pairs 20
     """
     from sottovoce.audit.run import find_device
     from sottovoce.core.draws import Draws

@@ -15,11 +15,10 @@ from sottovoce.errors import MissingExtra
 
 def parts(
     kind: Annotated[
-        str | None, typer.Argument(help="One kind only: attack, universal, budget, transform, vote ...")
+        str | None, typer.Argument(help="One kind only: attack, budget, transform, metric, ear ...")
     ] = None,
 ) -> None:
-    """List every target, attack, universal attack, goal, budget, transform, vote, metric, corpus and study,
-    with settings and defaults."""
+    """List every target, attack, goal, budget, transform, vote, metric, ear, corpus and study, with settings."""
     from sottovoce import registry
 
     kinds = [kind] if kind else registry.kinds()

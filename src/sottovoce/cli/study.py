@@ -32,7 +32,7 @@ def list_studies() -> None:
 
 @app.command()
 def run(
-    study: Annotated[str, typer.Argument(help="Id of the study, such as V2 or O7.")],
+    study: Annotated[str, typer.Argument(help="Id of the study, such as V2, O7 or M4.")],
     scale: Annotated[
         str,
         typer.Option(help="mini: minutes on two cores, not the paper's scale; full: the paper's numbers."),
@@ -40,13 +40,18 @@ def run(
     data: Annotated[
         str | None,
         typer.Option(
-            help="Clips: a corpus such as embedded, speechcommands:DIR, librispeech:DIR, prompts.",
+            help="Clips: a corpus such as embedded, speechcommands:DIR, librispeech:DIR, prompts. M3: or a folder "
+            "of answers; M4: mushra:DIR; M5: or CORPUS@NOISES.",
             show_default="the study's own",
         ),
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="What to attack: name or name:argument.", show_default="the study's own"),
+        typer.Option(
+            help="What to attack: name or name:argument. M3, M4: the folder of DPAM's weights; M5: that of the "
+            "denoisers'.",
+            show_default="the study's own",
+        ),
     ] = None,
     attack: Annotated[
         str | None,
@@ -57,7 +62,7 @@ def run(
         typer.Option(help="O8, O12: clips to fit on.", show_default="every other clip of the data"),
     ] = None,
     clips: Annotated[
-        int | None, typer.Option(min=1, help="O: clips to attack.", show_default="the scale's own")
+        int | None, typer.Option(min=1, help="O, M, A3: how many clips.", show_default="the scale's own")
     ] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="O: clips at once.", show_default="8")] = None,
     seed: Annotated[int, typer.Option(help="Every random number hangs on it.")] = 0,

@@ -19,13 +19,17 @@ def view(
     from sottovoce.audit.store import RunFolder
     from sottovoce.audit.summary import summarise
     from sottovoce.cli.show import list_doubts, summary_table
+    from sottovoce.report.heard import tell_heard
     from sottovoce.report.html import write_report
+    from sottovoce.report.tables import make_panels
 
     folder = RunFolder(run)
     plan = folder.plan()
     console = Console()
     summary = summarise(plan, folder.records())
     console.print(summary_table(plan, summary))
+    for sentence in tell_heard(summary, make_panels(plan, summary)):
+        console.print(sentence, soft_wrap=True, highlight=False, markup=False)
     for line in list_doubts(plan, summary, examine(plan, summary, folder.probes())):
         console.print(line, soft_wrap=True)
     report = write_report(folder)

@@ -42,8 +42,8 @@ JUDGES = (
     Judge(id="pesq", title="PESQ", name="pesq", better="higher"),
     Judge(id="cd", title="CD", name="cd"),
     Judge(id="fwssnr", title="fwSSNR", name="fwssnr", better="higher"),
-    Judge(id="auditory", title="P(heard), auditory model", name="auditory", kind="ear"),
-    Judge(id="learned", title="P(heard), learned from simulated listeners", name="learned", kind="ear"),
+    Judge(id="auditory", title="P(heard), auditory", name="auditory", kind="ear"),
+    Judge(id="learned", title="P(heard), learned (simulated)", name="learned", kind="ear"),
 )
 """The last two: chances that a listener tells the clips apart, as models of hearing judge them."""
 

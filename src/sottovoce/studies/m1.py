@@ -189,19 +189,19 @@ def _figure_sheet(found: dict[str, list[tuple[float, list[float]]]]) -> Sheet:
     for category, names in CATEGORIES.items():
         for name in names:
             part = MAKERS[name]()
-            cells = [f"{asked:.4g} / {_spread(values)}" for asked, values in found[name]]
+            cells = [f"{asked:.3g} / {_spread(values)}" for asked, values in found[name]]
             rows.append((name, category, part.range.unit or "of 20 dB", *cells))
     return Sheet(
         title="Asked / found, by strength (Table 1)",
         columns=("perturbation", "category", "unit", *(f"{strength:g}" for strength in STRENGTHS)),
         rows=rows,
-        note="Found: on every clip, smallest to largest where they differ in the fourth digit. Griffin-Lim: "
+        note="Found: on every clip, smallest to largest where they differ in the third digit. Griffin-Lim: "
         "iterations / log-spectral distance in dB.",
     )
 
 
 def _spread(values: list[float]) -> str:
-    low, high = f"{min(values):.4g}", f"{max(values):.4g}"
+    low, high = f"{min(values):.3g}", f"{max(values):.3g}"
     return low if low == high else f"{low}..{high}"
 
 

@@ -25,7 +25,7 @@ RIVALS = ("mse", "snr", "stoi", "pesq", "visqol", "dpam-scratch")
 NOTES = (
     "Ours, all variants: learned from answers of simulated listeners (the auditory model), not of people, "
     "and on other clips than these. The auditory model and the masking ear are made from published "
-    "psychoacoustics. Nothing was fitted to these ratings.",
+    "psychoacoustics. The shipped weights were not trained on ratings.",
     "Values are turned so that more is better: 1 is full agreement for every measure. By condition: means "
     "over items. By clip: every item in every condition. Brackets: 95 % interval, bootstrap over items.",
     "Pairs: two conditions of one item, and whether the measure orders them as the mean rating does; a tie "

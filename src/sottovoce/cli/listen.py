@@ -1,0 +1,110 @@
+"""`sottovoce listen`: listening tests in the browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sottovoce.errors import InputError
+
+app = typer.Typer(
+    help="Ask people what they hear: make a study, open it to listeners, read the answers.",
+    rich_markup_mode="rich",
+    no_args_is_help=True,
+)
+
+
+@app.command()
+def new(
+    study: Annotated[Path, typer.Argument(help="The study file to write, such as study.yaml.")],
+    run: Annotated[
+        Path | None, typer.Option("--from", help="Folder of an audit: its clean and adversarial clips.")
+    ] = None,
+    clips: Annotated[
+        Path | None,
+        typer.Option(
+            help="Or clips of your own: a folder with clean/ and one folder a condition, class folders, a "
+            "CSV with the column path, or pairs to compare (a CSV with reference, a and b)."
+        ),
+    ] = None,
+    test: Annotated[
+        str,
+        typer.Option(
+            help="v6 (the experiment of Vadillo and Santana), naming, abx, same-different, mushra, "
+            "preference or closer."
+        ),
+    ] = "abx",
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Only clips of which this holds: level=high, class=yes, snr>=30, success=yes, cell=...; may "
+            "be repeated."
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="At most so many items, evenly over classes and levels.", show_default="by the test"
+        ),
+    ] = None,
+    level: Annotated[
+        str, typer.Option(help="The fact or figure of an audit that clips are reported by.")
+    ] = "intensity",
+    direction: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="For same-different: how clips are changed, such as white+mp3; may be repeated.",
+            show_default="drawn for each clip",
+        ),
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="What listeners read at the top.")] = None,
+    seats: Annotated[int, typer.Option(min=1, help="Listeners that the design is balanced over.")] = 18,
+    seed: Annotated[int, typer.Option(help="Every choice and order hangs on it.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace a study that is there.")] = False,
+) -> None:
+    """Write a study file that can be edited, with the clips it plays beside it.
+
+    With --test v6 only clips count that the model got right before the attack and wrong after it, as in the
+    paper.
+
+    Examples:
+
+      sottovoce listen new study.yaml --from runs/keyword-1a2b3c --test v6
+
+      sottovoce listen new study.yaml --from runs/keyword-1a2b3c --where level=high --where "snr>=30"
+
+      sottovoce listen new study.yaml --clips pairs/ --test preference
+    """
+    from sottovoce.listening.new import write_study
+    from sottovoce.listening.sources import Candidate, keep, read_clips, read_run
+
+    if (run is None) == (clips is None):
+        raise InputError("expected --from RUN or --clips FOLDER, got both or neither; give one of them.")
+    conditions = list(where or [])
+    if test == "v6":
+        if run is None:
+            raise InputError(
+                "expected --from RUN with --test v6, got --clips; take an audit, or naming and abx."
+            )
+        conditions += ["right=yes", "success=yes"]
+    found = read_run(run, level) if run is not None else read_clips(clips or "")
+    candidates = [one for one in found if isinstance(one, Candidate)]
+    if conditions and not candidates:
+        raise InputError("expected --where with clips that have facts, got pairs; choose rows of the CSV.")
+    _, notes = write_study(
+        study,
+        keep(candidates, conditions) if candidates else found,
+        test,
+        limit=limit,
+        seed=seed,
+        seats=seats,
+        title=title,
+        directions=direction or [],
+        force=force,
+    )
+    for note in notes[:-1]:
+        typer.secho(f"note: {note}", fg="yellow")
+    typer.echo(f"{study}: {notes[-1]}")
+    typer.echo(f"next: sottovoce listen serve {study}")

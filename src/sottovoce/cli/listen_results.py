@@ -1,0 +1,250 @@
+"""`sottovoce listen results` and `simulate`: what listeners said, and a dry run without any."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast, get_args
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress
+from rich.table import Table as Shown
+
+from sottovoce.errors import InputError, MissingExtra, UnknownName
+from sottovoce.listening.rows import TITLES, Who
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from sottovoce.listening.results import Results
+    from sottovoce.listening.rows import AnswerRow
+    from sottovoce.listening.sheets import Table
+    from sottovoce.listening.stimuli import Shelf
+    from sottovoce.listening.study import Study
+
+WIDTH = 120
+STUDY = Annotated[Path, typer.Argument(help="The study file.")]
+DB = Annotated[
+    str | None,
+    typer.Option(
+        help="Where the answers are: sqlite:///FILE or postgresql://USER@HOST/NAME.",
+        show_default="SQLite beside the study file",
+        envvar="SOTTOVOCE_DB",
+    ),
+]
+
+
+def results(
+    study: STUDY,
+    db: DB = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the report, figures and CSV.", show_default="STUDY-results"),
+    ] = None,
+    who: Annotated[
+        str | None,
+        typer.Option(
+            help="Whose answers: people, simulated, or mixed, which is labelled so.",
+            show_default="those there are; refused where there are both",
+        ),
+    ] = None,
+    unfinished: Annotated[
+        bool, typer.Option("--unfinished", help="Count sessions that were not finished as well.")
+    ] = False,
+    ear: Annotated[
+        str, typer.Option(help="The ear whose P(heard) is held against the answers; none: do not ask one.")
+    ] = "learned",
+    export: Annotated[
+        Path | None,
+        typer.Option(help="Also write an answers folder for `sottovoce metric train`; a new one."),
+    ] = None,
+    any_version: Annotated[
+        bool, typer.Option("--any-version", help="Take answers to earlier versions of the study file too.")
+    ] = False,
+) -> None:
+    """Read the answers of a study: tables, figures, CSV and a report in one file.
+
+    Only sessions that were finished and accepted count. Answers of simulated listeners are marked wherever
+    they stand, and never mixed with those of people unless you ask for it.
+    """
+    from sottovoce.listening.report import write
+    from sottovoce.listening.results import analyse
+    from sottovoce.listening.searches import export as export_answers
+    from sottovoce.listening.searches import sounds_of
+
+    kind = _find_who(who)
+    content, engine = _open(study, db, must_exist=True)
+    try:
+        rows = _read(engine, None if any_version else content.digest)
+    finally:
+        engine.dispose()
+    console = _console()
+    same_different = any(row.kind == "same-different" for row in rows)
+    needed = same_different and (export is not None or ear != "none")
+    sounds = sounds_of(_prepare(content, study, console), content) if needed else None
+    found = analyse(
+        content, rows, who=kind, unfinished=unfinished, sounds=sounds, ear=None if ear == "none" else ear
+    )
+    _print(console, found)
+    page = write(found, out or study.expanduser().with_name(f"{study.stem}-results"))
+    console.print(f"report: {escape(str(page))}", soft_wrap=True)
+    if export is not None:
+        if sounds is None:
+            raise InputError("expected same-different answers to export, got none; collect some first.")
+        console.print(f"{escape(str(export))}: {export_answers(found.rows, sounds, export)}", soft_wrap=True)
+
+
+def simulate(
+    study: STUDY,
+    listeners: Annotated[int, typer.Option(min=1, help="How many take the study.")] = 18,
+    db: DB = None,
+    url: Annotated[
+        str | None,
+        typer.Option(help="A server that runs already, instead of one for this run alone."),
+    ] = None,
+    ear: Annotated[str, typer.Option(help="The ear they hear through.")] = "auditory",
+    inattentive: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="The share that answers at random.")
+    ] = 0.1,
+    d_prime: Annotated[
+        float | None, typer.Option(min=0.0, help="Of ABX, instead of what the ear says.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Every random number hangs on it.")] = 0,
+) -> None:
+    """Let simulated listeners take a study through its server: a dry run before people are asked.
+
+    Their sessions are marked as simulated in the database, take no seat from people, and are never mixed
+    with theirs by mistake.
+    """
+    from sottovoce.listening import simulate as dry
+
+    if url is not None and db is not None:
+        raise InputError("expected --url or --db, got both; a server that runs has a database of its own.")
+    console = Console(highlight=False)
+    with (
+        _address(study, db, url, console) as (content, shelf, place),
+        Progress(console=console, transient=True) as bar,
+    ):
+        task = bar.add_task("listeners", total=1.0)
+        sat = dry.simulate(
+            content,
+            shelf,
+            place,
+            listeners,
+            ear=ear,
+            inattentive=inattentive,
+            d_prime=d_prime,
+            seed=seed,
+            tell=lambda done, note: bar.update(task, completed=done, description=note),
+        )
+    asleep = sum(not one.attentive for one in sat)
+    console.print(
+        f"{len(sat)} SIMULATED listeners, {asleep} of them inattentive, answered "
+        f"{sum(one.screens for one in sat):,} screens; read them with: sottovoce listen results "
+        f"{escape(str(study))} --who simulated",
+        soft_wrap=True,
+    )
+
+
+@contextmanager
+def _address(
+    path: Path, db: str | None, url: str | None, console: Console
+) -> Iterator[tuple[Study, Shelf, str]]:
+    """The study, its sounds, and a server that has it."""
+    from sottovoce.listening.simulate import serving
+    from sottovoce.listening.study import read_study
+
+    if url is not None:
+        content = read_study(path)
+        yield content, _prepare(content, path, console), url
+        return
+    content, engine = _open(path, db, must_exist=False)
+    from sottovoce.listening.limits import Limits
+    from sottovoce.listening.server import make_app
+
+    shelf = _prepare(content, path, console)
+    free = Limits(session_rate=1e6, session_burst=1e6, address_rate=1e6, address_burst=1e6)
+    try:
+        with serving(
+            make_app(content, shelf, engine, admin_token=secrets.token_urlsafe(24), limits=free)
+        ) as place:
+            yield content, shelf, place
+    finally:
+        engine.dispose()
+
+
+def _open(path: Path, db: str | None, *, must_exist: bool) -> tuple[Study, Engine]:
+    from sottovoce.listening.study import read_study
+
+    try:
+        from sottovoce.listening.database import default_url, open_engine
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"{error.name} is not installed; use: pip install 'sottovoce[listen]'.") from None
+    content = read_study(path)
+    url = db or default_url(path)
+    file = Path(url.removeprefix("sqlite:///"))
+    if must_exist and url.startswith("sqlite:///") and not file.is_file():
+        raise InputError(
+            f"{file}: expected the answers of a study, got no such file; serve the study first, or name its "
+            "database with --db."
+        )
+    return content, open_engine(url)
+
+
+def _read(engine: Engine, digest: str | None) -> list[AnswerRow]:
+    from sottovoce.listening.database import read_answers
+
+    rows = read_answers(engine, digest)
+    if not rows and digest is not None and read_answers(engine):
+        raise InputError(
+            "expected answers to this version of the study file, got answers to other versions alone; mend "
+            "the file, or give --any-version."
+        )
+    if not rows:
+        raise InputError("expected answers, got none; serve the study, or try `sottovoce listen simulate`.")
+    return rows
+
+
+def _prepare(content: Study, path: Path, console: Console) -> Shelf:
+    from sottovoce.listening.stimuli import prepare
+
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task("clips", total=1.0)
+        folder = path.expanduser().resolve().with_suffix(".cache")
+        return prepare(content, folder, lambda done, note: bar.update(task, completed=done, description=note))
+
+
+def _console() -> Console:
+    """Wide enough for every table: on a narrow screen lines wrap, but no number is cut."""
+    return Console(highlight=False, width=max(WIDTH, Console().width))
+
+
+def _find_who(who: str | None) -> Who | None:
+    if who is not None and who not in get_args(Who):
+        raise UnknownName("kind of listeners", who, get_args(Who))
+    return cast("Who | None", who)
+
+
+def _print(console: Console, found: Results) -> None:
+    tail = "" if found.who == "people" else f" ({TITLES[found.who]})"
+    for table in found.tables:
+        console.print(_shown(table, tail), "")
+        if table.note:
+            console.print(f"[dim]{escape(table.note)}[/dim]", "")
+    for note in found.notes:
+        console.print(f"note: {escape(note)}", style="yellow")
+    if tail:
+        console.print(f"Answers of {TITLES[found.who]}.", style="bold red")
+
+
+def _shown(table: Table, tail: str) -> Shown:
+    shown = Shown(title=escape(table.title + tail), title_justify="left", pad_edge=False, box=None)
+    for column in table.columns:
+        shown.add_column(escape(column.name), justify="left" if column.kind == "text" else "right")
+    for row in table.texts():
+        shown.add_row(*(escape(cell) for cell in row))
+    return shown

@@ -1,0 +1,217 @@
+"""`sottovoce listen serve`: open a study to listeners."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from sottovoce.errors import InputError, MissingExtra, StoreError
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from sqlalchemy import Engine
+
+    from sottovoce.listening.stimuli import Shelf
+    from sottovoce.listening.study import Study
+
+
+def serve(
+    study: Annotated[Path, typer.Argument(help="The study file.")],
+    db: Annotated[
+        str | None,
+        typer.Option(
+            help="Where answers go: sqlite:///FILE or postgresql://USER@HOST/NAME.",
+            show_default="SQLite beside the study file",
+            envvar="SOTTOVOCE_DB",
+        ),
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="Address to listen at; 0.0.0.0: all of this machine's.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen at; 0: any that is free.")
+    ] = 8765,
+    admin_token: Annotated[
+        str | None,
+        typer.Option(
+            help="Opens the results, 16 characters or more. In a variable it stays out of the process list.",
+            show_default="a new one, printed once",
+            envvar="SOTTOVOCE_ADMIN_TOKEN",
+        ),
+    ] = None,
+    frame: Annotated[
+        list[str] | None,
+        typer.Option(help="A site that may show the page in a frame, such as https://www.mturkcontent.com."),
+    ] = None,
+    abandon_after: Annotated[
+        float, typer.Option(min=0.01, help="Hours without an answer until a seat goes to the next listener.")
+    ] = 2.0,
+    expire_after: Annotated[
+        float, typer.Option(min=0.01, help="Days until a listener can no longer come back.")
+    ] = 30.0,
+    https: Annotated[
+        bool, typer.Option("--https", help="Something before this server speaks HTTPS: do not warn.")
+    ] = False,
+) -> None:
+    """Open a study to listeners, in a browser, and keep their answers.
+
+    Stop it with Ctrl+C; the same command goes on where it was, and so do listeners.
+    """
+    try:
+        from sottovoce.listening.database import default_url, describe, open_engine
+        from sottovoce.listening.server import PAGE, make_app
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"{error.name} is not installed; use: pip install 'sottovoce[listen]'.") from None
+    from sottovoce.listening.study import read_study
+
+    console = Console(highlight=False, soft_wrap=True)
+    content = read_study(study)
+    frames = check_frames(frame or [])
+    if not (PAGE / "index.html").exists():
+        raise StoreError(
+            f"{PAGE}: expected the page of listening tests, got nothing; install sottovoce again."
+        )
+    url = db or default_url(study)
+    engine = open_engine(url)
+    door = bind(host, port)
+    token = admin_token or secrets.token_urlsafe(24)
+    try:
+        app = make_app(
+            content,
+            _prepare(content, study, console),
+            engine,
+            admin_token=token,
+            frames=frames,
+            abandon_after=timedelta(hours=abandon_after),
+            expire_after=timedelta(days=expire_after),
+            report=_reporter(content, engine),
+        )
+        console.print(f"answers: {describe(engine)}", markup=False)
+        if not https and not is_local(host):
+            console.print(
+                f"warning: {host} can be reached by others, and this server speaks HTTP: whoever is between "
+                "can read and change what is said. Put something that speaks HTTPS before it.",
+                style="yellow",
+                markup=False,
+            )
+        run(app, door, lambda: _tell(console, door, None if admin_token else token))
+    finally:
+        door.close()
+        engine.dispose()
+    console.print("stopped; every answer that was acknowledged is kept.")
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket at the address, before anything that takes time."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    door = socket.socket(family, socket.SOCK_STREAM)
+    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        door.bind((host, port))
+    except OSError as error:
+        door.close()
+        raise StoreError(
+            f"{host}:{port}: expected an address that is free, got: {error.strerror}; choose another --port."
+        ) from None
+    return door
+
+
+def run(app: FastAPI, door: socket.socket, told: Callable[[], None] = lambda: None) -> None:
+    """Serve until stopped, in this one process: answers under way are finished first."""
+    import uvicorn
+
+    _raise_limit()
+    # Addresses hold the tokens of sessions, so that they are not logged. Connections outlast a long trial.
+    settings = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        backlog=4096,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=10,
+    )
+    # From here on connections wait instead of being refused.
+    door.listen(settings.backlog)
+    told()
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(settings).run(sockets=[door])
+
+
+def _raise_limit() -> None:
+    """Let as many connections be open as the system allows: a browser opens up to six."""
+    try:
+        import resource
+    except ModuleNotFoundError:  # Windows has no such limit.
+        return
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def check_frames(frames: Sequence[str]) -> tuple[str, ...]:
+    """Origins as a browser writes them."""
+    for frame in frames:
+        parts = urlsplit(frame)
+        if (
+            parts.scheme != "https"
+            or not parts.hostname
+            or frame != f"https://{parts.netloc}"
+            or set(frame) & set(" ;,'")
+        ):
+            raise InputError(
+                f"expected --frame such as https://www.mturkcontent.com, got {frame!r}; mend it."
+            )
+    return tuple(frames)
+
+
+def _prepare(content: Study, path: Path, console: Console) -> Shelf:
+    from sottovoce.listening.stimuli import prepare
+
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task("clips", total=1.0)
+        folder = path.expanduser().resolve().with_suffix(".cache")
+        return prepare(content, folder, lambda done, note: bar.update(task, completed=done, description=note))
+
+
+def _reporter(content: Study, engine: Engine) -> Callable[[], str]:
+    """Makes the report, one at a time: figures take a while, and listeners come first."""
+    one = threading.Lock()
+
+    def report() -> str:
+        from sottovoce.listening.database import read_answers
+        from sottovoce.listening.report import render_so_far
+
+        with one:
+            return render_so_far(content, read_answers(engine, content.digest))
+
+    return report
+
+
+def _tell(console: Console, door: socket.socket, token: str | None) -> None:
+    host, port = door.getsockname()[:2]
+    place = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    console.print(f"listeners: {place}/", markup=False)
+    console.print(f"results: {place}/results (any name; the admin token is the password)", markup=False)
+    if token is not None:
+        console.print(f"admin token: {token}", markup=False)

@@ -1,0 +1,134 @@
+"""What people heard beside what an ear predicts of the same pairs: is a P(heard) of 30 % heard by 30 %?
+
+Shares of "different" are raw: corrected neither for guessing nor for lapses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sottovoce.core.batch import AudioBatch
+from sottovoce.core.statistics import Interval, clopper_pearson
+from sottovoce.listening.analyse import ALL
+from sottovoce.listening.rows import AnswerRow
+from sottovoce.listening.searches import Sounds, pair_of
+from sottovoce.perception.ear import Ear
+from sottovoce.training.perceptual_figures import BINS, Figures, judge
+
+AT_ONCE = 8
+Floats = NDArray[np.float64]
+
+
+class Pair(NamedTuple):
+    """Two clips that were compared: how often, and how often they were called different."""
+
+    reference: str
+    changed: str
+    direction: str
+    strength: float
+    different: int
+    asked: int
+
+
+class Bin(NamedTuple):
+    """Answers on pairs with a prediction from `low` to `high`. predicted: its mean; heard: what was said."""
+
+    low: float
+    high: float
+    predicted: float
+    heard: Interval
+
+
+class Calibration(NamedTuple):
+    """Of one direction, or of all. predicted: mean over answers. bins: those with answers."""
+
+    direction: str
+    pairs: int
+    predicted: float
+    heard: Interval
+    figures: Figures
+    bins: list[Bin]
+
+
+def read_pairs(rows: Sequence[AnswerRow]) -> list[Pair]:
+    """Pairs of comparisons that count. Sentinels are left out: who missed one does not count, so that all
+    that is left of them was heard."""
+    found: dict[tuple[str, str], list[AnswerRow]] = {}
+    for row in rows:
+        if row.kind == "same-different" and row.asked:
+            found.setdefault(pair_of(row), []).append(row)
+    return [
+        Pair(
+            *keys,
+            some[0].fact("direction"),
+            float(some[0].truth["strength"]),
+            sum(bool(row.given["different"]) for row in some),
+            len(some),
+        )
+        for keys, some in sorted(found.items())
+    ]
+
+
+def predict(ear: Ear, pairs: Sequence[Pair], sounds: Sounds) -> Floats:
+    """P(heard) of every pair, `(pairs,)`."""
+    found = np.empty(len(pairs))
+    by_rate: dict[int, list[int]] = {}
+    for row, pair in enumerate(pairs):
+        by_rate.setdefault(sounds(pair.reference).sample_rate, []).append(row)
+    for rate, rows in by_rate.items():
+        for first in range(0, len(rows), AT_ONCE):
+            some = rows[first : first + AT_ONCE]
+            names = [str(row) for row in some]
+            clean, changed = (
+                AudioBatch.of([sounds(key).waveform.numpy() for key in keys], rate, names)
+                for keys in ([pairs[row].reference for row in some], [pairs[row].changed for row in some])
+            )
+            with torch.no_grad():
+                found[some] = ear.heard(clean, changed).double().cpu().numpy()
+    return found
+
+
+def calibrate(pairs: Sequence[Pair], predicted: Floats) -> list[Calibration]:
+    """Over all directions first, then one by one where there are several."""
+    directions = sorted({pair.direction for pair in pairs})
+    groups: Mapping[str, list[int]] = {
+        ALL: list(range(len(pairs))),
+        **(
+            {name: [row for row, pair in enumerate(pairs) if pair.direction == name] for name in directions}
+            if len(directions) > 1
+            else {}
+        ),
+    }
+    return [
+        _calibration(name, [pairs[row] for row in rows], predicted[rows])
+        for name, rows in groups.items()
+        if rows
+    ]
+
+
+def _calibration(direction: str, pairs: Sequence[Pair], predicted: Floats) -> Calibration:
+    yes = np.array([pair.different for pair in pairs])
+    asked = np.array([pair.asked for pair in pairs])
+    place = (predicted * BINS).astype(int).clip(0, BINS - 1)
+    bins = [
+        Bin(
+            number / BINS,
+            (number + 1) / BINS,
+            float(np.average(predicted[place == number], weights=asked[place == number])),
+            clopper_pearson(int(yes[place == number].sum()), int(asked[place == number].sum())),
+        )
+        for number in sorted(set(place.tolist()))
+    ]
+    return Calibration(
+        direction,
+        len(pairs),
+        float(np.average(predicted, weights=asked)),
+        clopper_pearson(int(yes.sum()), int(asked.sum())),
+        judge(predicted, yes, asked),
+        bins,
+    )

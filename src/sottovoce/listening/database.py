@@ -1,0 +1,228 @@
+"""The database of a study: SQLite in a file, or PostgreSQL; opened, brought up to date, and written to.
+
+What `Database.write` has returned from is on the disk.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Generic, TypeVar, final
+
+from alembic import command
+from alembic.config import Config
+from alembic.util import CommandError
+from sqlalchemy import Connection, Engine, create_engine, event, make_url, select, text
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
+
+from sottovoce.errors import InputError, StoreError
+from sottovoce.listening.rows import AnswerRow
+from sottovoce.listening.schema import ANSWER, SESSION, STEP, STUDY
+from sottovoce.listening.steps import Step
+
+Result = TypeVar("Result")
+CONNECTIONS = 8
+"""More would wait for the same two or four cores."""
+MIGRATING = 7_305_508_147
+"""Names the lock that lets one server at a time bring the tables up to date."""
+
+
+def default_url(study: Path) -> str:
+    """SQLite beside the study file: `study.yaml` has its answers in `study.db`."""
+    return f"sqlite:///{study.expanduser().resolve().with_suffix('.db')}"
+
+
+def open_engine(url: str) -> Engine:
+    """An engine with the tables as this version needs them.
+
+    url: such as sqlite:////home/me/study.db or postgresql://user:password@host/name.
+    """
+    place = _parse(url)
+    engine = _sqlite(place) if place.get_backend_name() == "sqlite" else _postgresql(place)
+    try:
+        migrate(engine)
+    except SQLAlchemyError as error:
+        engine.dispose()
+        cause = " ".join(str(getattr(error, "orig", None) or error).split())
+        raise StoreError(
+            f"{place.render_as_string()}: expected a database that can be opened, got: {cause}; check the "
+            "address, and that the database is up."
+        ) from None
+    return engine
+
+
+def describe(engine: Engine) -> str:
+    """Where the answers are, without a password."""
+    return engine.url.database or "" if engine.dialect.name == "sqlite" else engine.url.render_as_string()
+
+
+def migrate(engine: Engine) -> None:
+    """Bring the tables of a database, new or old, up to date."""
+    with engine.connect().execution_options(write=True) as connection, connection.begin():
+        if connection.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATING})
+        try:
+            command.upgrade(alembic_config(connection), "head")
+        except CommandError as error:
+            raise StoreError(
+                f"expected a database of this version or an older one, got a newer one ({error}); update it."
+            ) from None
+
+
+def alembic_config(connection: Connection) -> Config:
+    """What Alembic needs to know; there is no alembic.ini."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.attributes["connection"] = connection
+    return config
+
+
+def read_answers(engine: Engine, study_hash: str | None = None) -> list[AnswerRow]:
+    """Every answer, by session in the order of arrival and by place; of one study, or of all."""
+    query = (
+        select(SESSION, *STEP.c["place", "kind", "content"], *ANSWER.c["given", "seconds", "plays"])
+        .join_from(ANSWER, STEP, ANSWER.c.step_id == STEP.c.id)
+        .join(SESSION, STEP.c.session_id == SESSION.c.id)
+        .join(STUDY, SESSION.c.study_id == STUDY.c.id)
+        .order_by(SESSION.c.created, SESSION.c.id, STEP.c.place)
+    )
+    if study_hash is not None:
+        query = query.where(STUDY.c.hash == study_hash)
+    with engine.connect() as connection:
+        return [_row(found) for found in connection.execute(query)]
+
+
+def _row(found: Any) -> AnswerRow:
+    step = Step.from_json(found.content)
+    return AnswerRow(
+        session=found.id,
+        seat=found.seat,
+        simulated=found.simulated,
+        accepted=found.accepted,
+        place=found.place,
+        kind=found.kind,
+        block=step.block,
+        teaching=step.teaching,
+        sentinel=step.sentinel,
+        roles=dict(step.roles),
+        truth=dict(step.truth),
+        facts=dict(step.facts),
+        given=found.given,
+        seconds=found.seconds,
+        plays=found.plays,
+        reason=found.reason,
+    )
+
+
+@final
+class Database:
+    """Reading and writing, with one way to do each.
+
+    SQLite has one writer at a time and waits for the disk at each commit. So writes that come while another
+    is on its way to the disk are put together and committed at once, each in a savepoint of its own.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._alone = engine.dialect.name == "sqlite"
+        self._turn = threading.Lock()
+        self._waiting: deque[_Job[Any]] = deque()
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        with self.engine.connect() as connection:
+            yield connection
+
+    def write(self, work: Callable[[Connection], Result]) -> Result:
+        """Do the work in one transaction: all of it is on the disk when this returns, or none of it."""
+        if not self._alone:
+            with self.engine.begin() as connection:
+                return work(connection)
+        job = _Job(work)
+        self._waiting.append(job)
+        with self._turn:
+            if not job.over:
+                self._write_waiting()
+        return job.result()
+
+    def _write_waiting(self) -> None:
+        jobs = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        try:
+            with self.engine.connect().execution_options(write=True) as connection, connection.begin():
+                for job in jobs:
+                    job.run(connection)
+        except BaseException as error:
+            for job in jobs:
+                job.error = job.error or error
+        finally:
+            for job in jobs:
+                job.over = True
+
+
+class _Job(Generic[Result]):
+    def __init__(self, work: Callable[[Connection], Result]) -> None:
+        self.over = False
+        self.error: BaseException | None = None
+        self._work = work
+        self._result: list[Result] = []
+
+    def run(self, connection: Connection) -> None:
+        try:
+            with connection.begin_nested():
+                self._result.append(self._work(connection))
+        except IntegrityError as error:
+            self.error = error
+        except SQLAlchemyError:
+            # SQLite may have ended the whole transaction, as it does when the disk is full: all must fail.
+            raise
+        except Exception as error:
+            self.error = error
+
+    def result(self) -> Result:
+        if self.error is not None:
+            raise self.error
+        return self._result[0]
+
+
+def _parse(url: str) -> URL:
+    try:
+        place = make_url(url)
+    except ArgumentError:
+        place = make_url("none://")
+    if place.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
+        return place.set(drivername="postgresql+psycopg")
+    if place.drivername == "sqlite" and place.database and place.database != ":memory:":
+        return place
+    raise InputError(
+        "expected a database such as sqlite:///study.db or postgresql://user@host/name, got "
+        f"{place.drivername!r}; mend the address."
+    )
+
+
+def _postgresql(place: URL) -> Engine:
+    options = {"connect_timeout": 5, "options": "-c statement_timeout=10s -c lock_timeout=5s"}
+    pool: dict[str, Any] = {"pool_size": CONNECTIONS, "max_overflow": 0, "pool_timeout": 10}
+    return create_engine(place, connect_args=options, pool_pre_ping=True, **pool)
+
+
+def _sqlite(place: URL) -> Engine:
+    engine = create_engine(place, pool_size=CONNECTIONS, max_overflow=0, pool_timeout=10)
+
+    @event.listens_for(engine, "connect")
+    def _set_up(connection: Any, _: Any) -> None:
+        # Transactions are begun below, not by the driver, which would do so too late for savepoints.
+        connection.isolation_level = None
+        for setting in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=5000", "foreign_keys=ON"):
+            connection.execute(f"PRAGMA {setting}")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        # A reader that turns into a writer can be refused at once; who means to write says so first.
+        writes = connection.get_execution_options().get("write", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine

@@ -1,0 +1,203 @@
+"""What stands between the network and the server: sizes, rates, and headers that every answer carries.
+
+Plain ASGI, so that nothing is read or computed for a request that is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import final
+from urllib.parse import parse_qs
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sottovoce.listening.protocol import Problem
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How much is let through.
+
+    Sessions: requests of one that is known, a second on the long run and at once. Addresses: requests without
+    a known session (arriving, guessing); many listeners may sit behind one. body_seconds: until the whole of
+    a request is there.
+    """
+
+    body_bytes: int = 64 * 1024
+    body_seconds: float = 20.0
+    session_rate: float = 20.0
+    session_burst: float = 400.0
+    address_rate: float = 50.0
+    address_burst: float = 5000.0
+
+
+@final
+class Buckets:
+    """A token bucket a key; keys that were not seen for the longest are forgotten, which fills them again."""
+
+    def __init__(
+        self, rate: float, burst: float, keys: int = 20_000, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.rate, self.burst, self.keys, self.clock = rate, burst, keys, clock
+        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._levels
+
+    def take(self, key: str) -> bool:
+        """Whether one more is let through now."""
+        at = self.clock()
+        level, before = self._levels.get(key, (self.burst, at))
+        level = min(self.burst, level + self.rate * (at - before))
+        free = level >= 1.0
+        self._levels[key] = (level - 1.0 if free else level, at)
+        self._levels.move_to_end(key)
+        if len(self._levels) > self.keys:
+            self._levels.popitem(last=False)
+        return free
+
+
+@final
+class LimitSizes:
+    """Refuses a body that is too long or too slow, before anything looks into it."""
+
+    def __init__(self, app: ASGIApp, limits: Limits) -> None:
+        self.app, self.limits = app, limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        try:
+            async with asyncio.timeout(self.limits.body_seconds):
+                body = await self._read(scope, receive)
+        except TimeoutError:
+            await refuse(send, 408, "too-slow", "expected the whole request sooner.")
+            return
+        if body is None:
+            most = self.limits.body_bytes
+            await refuse(send, 413, "too-large", f"expected a request of at most {most} bytes.")
+            return
+        waiting = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def replay() -> Message:
+            return waiting.pop() if waiting else await receive()
+
+        await self.app(scope, replay, send)
+
+    async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
+        """The body; None of one that is too long."""
+        said = _header(scope, b"content-length")
+        if said is not None and (not said.isdigit() or int(said) > self.limits.body_bytes):
+            return None
+        body = bytearray()
+        while True:
+            message = await receive()
+            body += message.get("body", b"")
+            if len(body) > self.limits.body_bytes:
+                return None
+            if not message.get("more_body", False):
+                return bytes(body)
+
+
+@final
+class LimitRates:
+    """A bucket for each session that has proved to be one, and one for each address for everything else."""
+
+    def __init__(self, app: ASGIApp, limits: Limits) -> None:
+        self.app = app
+        self.sessions = Buckets(limits.session_rate, limits.session_burst)
+        self.addresses = Buckets(limits.address_rate, limits.address_burst)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        session = _session_of(scope)
+        address = scope["client"][0] if scope.get("client") else ""
+        known = session is not None and session in self.sessions
+        free = self.sessions.take(session) if known and session else self.addresses.take(address)
+        if not free:
+            await refuse(send, 429, "too-many", "expected fewer requests.", (b"retry-after", b"5"))
+            return
+
+        async def watch(message: Message) -> None:
+            good = message["type"] == "http.response.start" and message["status"] < 300
+            if good and session is not None and not known:
+                self.sessions.take(session)
+            await send(message)
+
+        await self.app(scope, receive, watch)
+
+
+@final
+class AddHeaders:
+    """Headers for a page that needs nothing but its own server, and is shown in nobody else's frame."""
+
+    def __init__(self, app: ASGIApp, frames: tuple[str, ...] = ()) -> None:
+        self.app = app
+        ancestors = " ".join(frames) or "'none'"
+        policy = (
+            "default-src 'self'; base-uri 'none'; form-action 'none'; object-src 'none'; "
+            f"frame-ancestors {ancestors}"
+        )
+        self.headers = [
+            (b"x-content-type-options", b"nosniff"),
+            (b"referrer-policy", b"no-referrer"),
+            (b"cross-origin-resource-policy", b"same-origin"),
+            (b"permissions-policy", b"camera=(), microphone=(), geolocation=()"),
+            *(() if frames else ((b"x-frame-options", b"DENY"),)),
+        ]
+        self.policy = (b"content-security-policy", policy.encode())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def add(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = list(message.get("headers", ()))
+                names = {name for name, _ in headers}
+                own = () if self.policy[0] in names else (self.policy,)
+                stored = () if b"cache-control" in names else ((b"cache-control", b"no-store"),)
+                message = {**message, "headers": [*headers, *self.headers, *own, *stored]}
+            await send(message)
+
+        await self.app(scope, receive, add if scope["type"] == "http" else send)
+
+
+async def refuse(send: Send, status: int, code: str, detail: str, *more: tuple[bytes, bytes]) -> None:
+    """Answer with a problem, without the application."""
+    body = Problem(code=code, detail=detail).model_dump_json().encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
+    if status in (408, 413):
+        # What is left of the request is not read.
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def bearer(scope: Scope) -> str | None:
+    """The token of an `Authorization: Bearer` header."""
+    said = _header(scope, b"authorization")
+    kind, _, token = (said or "").partition(" ")
+    return token.strip() if kind.lower() == "bearer" else None
+
+
+def _session_of(scope: Scope) -> str | None:
+    """What stands for the session token of a request, wherever it is: in the path, a header or the query."""
+    path = scope["path"].split("/")
+    if path[:3] == ["", "api", "sessions"] and len(path) > 3:
+        token: str | None = path[3]
+    elif path[:3] == ["", "api", "audio"]:
+        token = bearer(scope) or parse_qs(scope["query_string"].decode("latin-1")).get("token", [None])[0]
+    else:
+        token = None
+    return None if not token else sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _header(scope: Scope, name: bytes) -> str | None:
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), None)

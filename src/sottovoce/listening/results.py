@@ -1,0 +1,122 @@
+"""From answers to tables and figures: what every test of a study found, and whose answers they are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+from sottovoce.errors import InputError
+from sottovoce.listening.analyse import Rate
+from sottovoce.listening.rows import AnswerRow, Who, choose, counted, sessions
+from sottovoce.listening.searches import Sounds
+from sottovoce.listening.sections_counts import show_abx, show_choices, show_naming
+from sottovoce.listening.sections_scales import show_calibration, show_mushra, show_searches
+from sottovoce.listening.sheets import Column, Drawing, Found, Table
+from sottovoce.listening.study import Study
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """All that is known of a study's answers. rows: all of them, whether they count or not."""
+
+    title: str
+    who: Who
+    rows: Sequence[AnswerRow]
+    found: tuple[Found, ...] = ()
+
+    @property
+    def tables(self) -> list[Table]:
+        return [one for one in self.found if isinstance(one, Table)]
+
+    @property
+    def drawings(self) -> list[Drawing]:
+        return [one for one in self.found if isinstance(one, Drawing)]
+
+    @property
+    def notes(self) -> list[str]:
+        return [one for one in self.found if isinstance(one, str)]
+
+    def add(self, found: Iterable[Found]) -> Results:
+        return replace(self, found=(*self.found, *found))
+
+
+def analyse(
+    study: Study,
+    rows: Sequence[AnswerRow],
+    *,
+    who: Who | None = None,
+    unfinished: bool = False,
+    sounds: Sounds | None = None,
+    ear: str | None = "learned",
+) -> Results:
+    """Everything that the answers to a study say.
+
+    who: of people, of simulated listeners or of both; see `rows.choose`. unfinished: whether sessions that
+    were not finished count. sounds: the clips as they were heard, for the ear; None: it is not asked.
+    ear: the name of one, whose predictions are held against the answers.
+    """
+    chosen, mark = choose(rows, who)
+    if not chosen:
+        raise InputError(f"expected answers of {mark} listeners, got none; collect some first.")
+    results = Results(title=study.title, who=mark, rows=chosen).add([_session_table(chosen, unfinished)])
+    results = results.add(_check_tables(chosen))
+    kept = counted(chosen, unfinished=unfinished)
+    if not kept:
+        return results.add(["No answer counts yet: no session is finished and accepted."])
+    published = study.preset == "v6"
+    results = results.add(show_naming(kept, mark, published)).add(show_abx(kept, mark, published))
+    results = results.add(show_searches(kept, mark)).add(show_calibration(kept, mark, sounds, ear))
+    results = results.add(show_mushra(kept, mark))
+    return results.add(show_choices(kept, mark, "preference")).add(show_choices(kept, mark, "closer"))
+
+
+def _session_table(rows: Sequence[AnswerRow], unfinished: bool) -> Table:
+    found = [some[-1] for some in sessions(rows).values()]
+    reasons = Counter(row.reason or "no reason given" for row in found if row.accepted is False)
+    lines: list[tuple[str, int]] = [
+        ("begun, with an answer at least", len(found)),
+        ("accepted", sum(row.accepted is True for row in found)),
+        ("not finished", sum(row.accepted is None for row in found)),
+        ("discarded", sum(reasons.values())),
+        *((f"discarded: {reason}", count) for reason, count in reasons.most_common()),
+    ]
+    return Table(
+        name="sessions",
+        title="Sessions",
+        columns=(Column("sessions"), Column("count", "count")),
+        rows=lines,
+        note="Accepted sessions and those not finished are analysed below."
+        if unfinished
+        else "Only accepted sessions are analysed below.",
+    )
+
+
+def _check_tables(rows: Sequence[AnswerRow]) -> list[Table]:
+    """How listeners did where the right answer is known; empty where nothing was checked."""
+    groups = {
+        "headphones": [row for row in rows if row.kind == "headphones"],
+        "attention": [row for row in rows if row.kind == "attention"],
+        "sentinels": [row for row in rows if row.sentinel and row.right is not None],
+        "teaching": [row for row in rows if row.teaching and row.right is not None],
+    }
+    rates = [Rate((name,), sum(bool(row.right) for row in some), len(some)) for name, some in groups.items()]
+    lines = [(rate.group[0], rate.hits, rate.n, rate.interval) for rate in rates if rate.n]
+    if not lines:
+        return []
+    return [
+        Table(
+            name="checks",
+            title="Checks of listeners",
+            columns=(
+                Column("check"),
+                Column("right", "count"),
+                Column("answers", "count"),
+                Column("right, %", "percent"),
+            ),
+            rows=lines,
+            note="Of all sessions, accepted or not.",
+        )
+    ]

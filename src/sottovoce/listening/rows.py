@@ -1,0 +1,136 @@
+"""What analyses read: one row an answer, as the database gives it, and whose answers they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, final
+
+from sottovoce.errors import InputError
+
+Who = Literal["people", "simulated", "mixed"]
+TITLES: Mapping[Who, str] = {
+    "people": "people",
+    "simulated": "SIMULATED listeners, not people",
+    "mixed": "people and SIMULATED listeners, mixed",
+}
+"""Whose answers they are, in words that stand beside every figure."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class AnswerRow:
+    """One screen that was answered.
+
+    session: which one, an id that leads to nobody. accepted: whether the session counts; None: not finished.
+    place: of the screen in the session. kind: of the screen. block: of the study; -1 outside blocks.
+    roles: clip keys by the labels of the slots. truth, facts: as kept of the screen; given: the answer.
+    seconds: that it took. plays: how often each slot was played. reason: why a session does not count.
+    """
+
+    session: str
+    seat: int
+    simulated: bool
+    accepted: bool | None
+    place: int
+    kind: str
+    block: int
+    teaching: bool
+    sentinel: bool
+    roles: Mapping[str, str]
+    truth: Mapping[str, Any]
+    facts: Mapping[str, str]
+    given: Mapping[str, Any]
+    seconds: float
+    plays: Mapping[str, int] = field(default_factory=dict)
+    reason: str = ""
+
+    @property
+    def asked(self) -> bool:
+        """Whether the answer is about what the study asks: neither teaching nor a test of the listener."""
+        return not self.teaching and not self.sentinel
+
+    @property
+    def right(self) -> bool | None:
+        """Whether the answer is the right one; None where none is."""
+        if self.kind == "same-different":
+            different = self.truth.get("different")
+            return None if different is None else bool(self.given["different"] == different)
+        choice = self.truth.get("choice")
+        return None if choice is None else bool(self.given.get("choice") == choice)
+
+    def fact(self, name: str) -> str:
+        """What analyses group by; "" where it is not known."""
+        return str(self.facts.get(name, ""))
+
+    def clip(self, role: str) -> str:
+        """The key of the clip in a slot, by its role or its label: "first", "First"."""
+        for label, key in self.roles.items():
+            if label.lower() == role.lower():
+                return key
+        raise InputError(
+            f"session {self.session!r}, screen {self.place}: expected a slot {role!r}, got "
+            f"{', '.join(self.roles) or 'none'}; was the answer given to another version of the study?"
+        )
+
+
+def choose(rows: Iterable[AnswerRow], who: Who | None = None) -> tuple[list[AnswerRow], Who]:
+    """The rows of one kind of listener, and which kind. Both in one analysis only where `who` is "mixed".
+
+    Without `who`: that of all rows; where there are both, this raises.
+    """
+    every = list(rows)
+    kinds = {row.simulated for row in every}
+    if who is None:
+        if len(kinds) > 1:
+            count = len({row.session for row in every if row.simulated})
+            raise InputError(
+                f"expected answers of people or of simulated listeners, got both: {count} of "
+                f"{len({row.session for row in every})} sessions are simulated; choose people, simulated or, "
+                "if you must, mixed."
+            )
+        return every, "simulated" if True in kinds else "people"
+    if who == "mixed":
+        return every, "mixed" if len(kinds) > 1 else "simulated" if True in kinds else "people"
+    wanted = who == "simulated"
+    return [row for row in every if row.simulated == wanted], who
+
+
+def counted(rows: Iterable[AnswerRow], *, unfinished: bool = False) -> list[AnswerRow]:
+    """The answers that count: of accepted sessions, without teaching and sentinels.
+
+    unfinished: whether those of sessions that were not finished count as well.
+    """
+    return [row for row in rows if row.asked and (row.accepted or (unfinished and row.accepted is None))]
+
+
+def order_levels(levels: Iterable[str]) -> list[str]:
+    """Tranches as a reader expects them: low, medium, high; numbers by size; else as they came."""
+    names = list(dict.fromkeys(levels))
+    known = ("low", "medium", "high")
+    if all(name in known for name in names):
+        return sorted(names, key=known.index)
+    numbers = [_number(name) for name in names]
+    if all(number is not None for number in numbers):
+        return [name for _, name in sorted(zip(numbers, names, strict=True))]
+    return names
+
+
+def order_conditions(conditions: Iterable[str]) -> list[str]:
+    """The clean one first, else as they came in sorted order."""
+    return sorted(set(conditions), key=lambda name: (name.lower() != "clean", name))
+
+
+def sessions(rows: Sequence[AnswerRow]) -> dict[str, list[AnswerRow]]:
+    """Rows by session, each in the order of its screens."""
+    found: dict[str, list[AnswerRow]] = {}
+    for row in sorted(rows, key=lambda row: row.place):
+        found.setdefault(row.session, []).append(row)
+    return dict(sorted(found.items()))
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text.split()[0])
+    except (ValueError, IndexError):
+        return None

@@ -1,0 +1,265 @@
+"""The server: sessions and their clips over HTTP, the page, and the researcher's view.
+
+Listeners are known by a random token alone, and reach nothing but their own session. Clips are ready before
+the first listener comes; what a request costs does not hang on which clip it asks for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+import anyio.to_thread
+from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import BaseModel
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+
+from sottovoce import __version__
+from sottovoce.errors import InputError
+from sottovoce.listening import admin
+from sottovoce.listening.database import Database
+from sottovoce.listening.ledger import Ledger, Refusal, unknown_session
+from sottovoce.listening.limits import AddHeaders, LimitRates, Limits, LimitSizes
+from sottovoce.listening.protocol import Answer, Join, Joined, Message, Name, Next, Problem
+from sottovoce.listening.schema import now
+from sottovoce.listening.study import Study
+
+PAGE = Path(__file__).parent / "page"
+TYPES: Mapping[str, str] = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+}
+WORD = re.compile(r"[a-z_-]{1,32}|\d{1,3}")
+THREADS = 32
+MOST_BYTES_READY = 512 * 2**20
+"""Clips up to this size are kept as files in memory; more are put together whenever they are asked for."""
+
+
+class Clips(Protocol):
+    """What the server needs of a `Shelf`."""
+
+    def keys(self) -> Any: ...
+
+    def wav(self, key: str) -> bytes: ...
+
+    def seconds(self, key: str) -> float: ...
+
+    def rate(self, key: str) -> int: ...
+
+
+class Health(Message):
+    ok: bool
+
+
+def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Refusals for the OpenAPI document; any request may be too many, too large or too slow."""
+    return {status: {"model": Problem} for status in sorted({*statuses, 408, 413, 429, 503})}
+
+
+def _books(request: Request) -> Ledger:
+    ledger: Ledger = request.app.state.ledger
+    return ledger
+
+
+Bearer = Annotated[
+    HTTPAuthorizationCredentials | None,
+    Depends(HTTPBearer(auto_error=False, scheme_name="session", description="The token of a session.")),
+]
+router = APIRouter()
+
+
+@router.post("/api/sessions", status_code=201, response_model=Joined, responses=_problems(422))
+async def join(body: Join, request: Request, simulated: Annotated[bool, Header()] = False) -> Response:
+    """Begin a session. The header `Simulated: true` marks it as one of no listener, for good."""
+    # A crowd at the door waits here, without a thread or a connection, so that those inside are not kept.
+    async with request.app.state.door:
+        joined = await run_in_threadpool(_books(request).join, body.arrived_with, simulated)
+    return _send(joined, 201)
+
+
+@router.get("/api/sessions/{token}/screen", response_model=Next, responses=_problems(404, 422))
+def show(token: Name, request: Request) -> Response:
+    """The screen that is given out now."""
+    return _send(Next(screen=_books(request).show(token)))
+
+
+@router.post("/api/sessions/{token}/answers", response_model=Next, responses=_problems(404, 409, 422))
+def answer(token: Name, body: Answer, request: Request) -> Response:
+    """Keep an answer and give out the next screen.
+
+    The first answer to a screen stays. Sent again, or with another one, this changes nothing and says where
+    the session stands now: after a lost reply, exactly what the reply said.
+    """
+    return _send(_books(request).answer(token, body))
+
+
+@router.get(
+    "/api/audio/{name}",
+    response_class=Response,
+    responses=_problems(404, 422) | {200: {"content": {"audio/wav": {}}, "description": "The clip."}},
+)
+async def audio(
+    name: Name, request: Request, bearer: Bearer, token: Annotated[Name | None, Query()] = None
+) -> Response:
+    """A clip of the screen that is given out now, to its own session alone: by header, or by `?token=`."""
+    said = bearer.credentials if bearer is not None else token
+    if said is None:
+        raise unknown_session()
+    books, wav = _books(request), request.app.state.wav
+    # As a rule the session is in memory, and then it is not worth a thread.
+    key = books.recall_clip(said, name) or await run_in_threadpool(books.find_clip, said, name)
+    return Response(wav(key), media_type="audio/wav")
+
+
+@router.get("/healthz", response_model=Health, responses=_problems())
+def health(request: Request) -> Health:
+    """Whether the server and its database are up."""
+    with request.app.state.ledger.database.reading() as link:
+        link.execute(text("SELECT 1"))
+    return Health(ok=True)
+
+
+def make_app(
+    study: Study,
+    shelf: Clips,
+    engine: Engine,
+    *,
+    admin_token: str,
+    limits: Limits | None = None,
+    frames: tuple[str, ...] = (),
+    abandon_after: timedelta = timedelta(hours=2),
+    expire_after: timedelta = timedelta(days=30),
+    clock: Callable[[], datetime] = now,
+    page: Path = PAGE,
+    report: Callable[[], str] | None = None,
+) -> FastAPI:
+    """The application of one study.
+
+    engine: from `database.open_engine`. frames: origins that may show the page in a frame, such as
+    https://worker.mturk.com. report: makes the report of all answers so far, an HTML page.
+    """
+    if len(admin_token) < 16:
+        raise InputError(
+            f"expected an admin token of 16 characters or more, got {len(admin_token)}; let one be made up."
+        )
+    app = FastAPI(
+        title="sottovoce listening test",
+        version=__version__,
+        openapi_url="/api/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=_lifespan,
+    )
+    app.state.ledger = Ledger(
+        Database(engine), study, abandon_after=abandon_after, expire_after=expire_after, clock=clock
+    )
+    app.state.wav = _ready(shelf)
+    app.state.door = asyncio.Semaphore(2)
+    app.state.admin_token, app.state.report = admin_token, report
+    app.include_router(router)
+    app.include_router(admin.router)
+    _add_page(app, page)
+    _add_handlers(app)
+    limits = limits or Limits()
+    app.add_middleware(LimitSizes, limits=limits)
+    app.add_middleware(LimitRates, limits=limits)
+    app.add_middleware(AddHeaders, frames=frames)
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
+    yield
+
+
+def _ready(shelf: Clips) -> Callable[[str], bytes]:
+    """All clips as files, or all of them made on demand: never some, whose speed would tell them apart."""
+    keys = list(shelf.keys())
+    total = 0.0
+    for key in keys:
+        total += 4 * shelf.seconds(key) * shelf.rate(key)
+    if total > MOST_BYTES_READY:
+        return shelf.wav
+    return {key: shelf.wav(key) for key in keys}.__getitem__
+
+
+def _add_page(app: FastAPI, folder: Path) -> None:
+    """The files of the bundle, by their names; they are in memory: no address leads to the disk."""
+    for file in sorted(folder.glob("*")) if folder.is_dir() else ():
+        if file.suffix in TYPES:
+            path = "/" if file.name == "index.html" else f"/{file.name}"
+            app.add_api_route(path, _serve(file.read_bytes(), TYPES[file.suffix]), include_in_schema=False)
+
+
+def _serve(content: bytes, kind: str) -> Callable[[], Any]:
+    async def serve() -> Response:
+        return Response(content, media_type=kind)
+
+    return serve
+
+
+def _send(message: BaseModel, status: int = 200) -> Response:
+    return Response(message.model_dump_json(), status, media_type="application/json")
+
+
+def _refuse(status: int, code: str, detail: str, headers: Mapping[str, str] | None = None) -> Response:
+    content = Problem(code=code, detail=detail).model_dump_json()
+    return Response(content, status, media_type="application/json", headers=headers)
+
+
+def _add_handlers(app: FastAPI) -> None:
+    app.add_exception_handler(Refusal, _on_refusal)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(Exception, _on_bug)
+    for kind in (OperationalError, InterfaceError, InternalError, PoolTimeout):
+        app.add_exception_handler(kind, _on_down)
+
+
+async def _on_refusal(_: Request, error: Any) -> Response:
+    headers = {"Retry-After": "2"} if error.status == 503 else None
+    return _refuse(error.status, error.code, error.detail, headers)
+
+
+async def _on_invalid(_: Request, error: Any) -> Response:
+    first = error.errors()[0]
+    place = [str(part) for part in first["loc"]]
+    if place[0] == "path":
+        code = "unknown-session" if place[1] == "token" else "unknown-audio"
+        return _refuse(404, code, "expected a name that this server has given out.")
+    # What was sent is not repeated: it may be long, or markup, or no text at all.
+    where = ".".join(part for part in place if WORD.fullmatch(part))
+    what = "expected a kind that is known" if first["type"] == "union_tag_invalid" else first["msg"]
+    return _refuse(422, "bad-request", f"{where}: {what}")
+
+
+async def _on_http(_: Request, error: Any) -> Response:
+    if error.status_code == 400:
+        return _refuse(422, "bad-request", "expected JSON, got something else.")
+    codes = {401: "unauthorised", 404: "unknown-address", 405: "wrong-method"}
+    code = codes.get(error.status_code, "bad-request")
+    return _refuse(error.status_code, code, str(error.detail), error.headers)
+
+
+async def _on_down(_: Request, __: Any) -> Response:
+    detail = "the answers cannot be stored now; nothing was changed; try again."
+    return _refuse(503, "try-again", detail, {"Retry-After": "2"})
+
+
+async def _on_bug(_: Request, __: Any) -> Response:
+    return _refuse(500, "server-error", "something went wrong here; the log has more.")

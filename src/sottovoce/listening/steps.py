@@ -1,0 +1,74 @@
+"""What is kept of a screen that was given out: plain data, from which the screen can be made again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
+from typing import Any, final
+
+from sottovoce.listening.design import Planned, slot_name
+
+LABELS: Mapping[str, str] = MappingProxyType(
+    {
+        "clip": "Clip",
+        "a": "A",
+        "b": "B",
+        "x": "X",
+        "first": "First",
+        "second": "Second",
+        "reference": "Reference",
+        "noise": "Noise",
+    }
+)
+
+
+@final
+@dataclass(frozen=True)
+class Step:
+    """One screen of one session.
+
+    place: from 0 on. kind: of the screen. roles: clip keys by the labels of the slots, in their order.
+    truth, facts: as of `Planned`. Of a comparison of same/different, truth also has the strength; of
+    headphones and attention the right choice. Facts of a notice say what it is about ("instructions",
+    "block", "break"), those of the end how it came ("outcome") and the code.
+    """
+
+    place: int
+    kind: str
+    planned: Planned | None = None
+    roles: Mapping[str, str] = field(default_factory=dict)
+    truth: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def teaching(self) -> bool:
+        return self.planned is not None and self.planned.teaching
+
+    @property
+    def sentinel(self) -> bool:
+        return self.planned is not None and self.planned.sentinel
+
+    @property
+    def block(self) -> int:
+        """Of the study; -1 outside blocks."""
+        return -1 if self.planned is None else self.planned.block
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Step:
+        planned = content.get("planned")
+        return cls(**{**content, "planned": None if planned is None else Planned(**planned)})
+
+
+def label_of(role: str) -> str:
+    """What listeners call a role: "c1", "c2"... of a MUSHRA screen are A, B..."""
+    return LABELS[role] if role in LABELS else slot_name(int(role.removeprefix("c")) - 1)
+
+
+def step_of(planned: Planned, roles: Mapping[str, str], truth: Mapping[str, Any]) -> Step:
+    """The step of a trial; its place in the session is set when it is given out."""
+    slots = {label_of(role): key for role, key in roles.items()}
+    return Step(0, planned.test, planned, slots, truth, planned.facts)

@@ -1,0 +1,236 @@
+"""The study file: what listeners hear and are asked, all of it checked when it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from hashlib import sha256
+from pathlib import Path
+from string import Formatter
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
+
+import yaml
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from sottovoce.errors import InputError, UnknownName
+from sottovoce.listening.blocks import TESTS, Block, Key, Strict
+from sottovoce.listening.protocol import Question
+
+PRESETS = ("v6", *TESTS)
+
+
+class Clip(Strict):
+    """One file. Paths count from the study file.
+
+    reference: the clip that this one was made from. condition: what was done to it, such as "clean" or
+    "adversarial". level: the tranche it is reported in, such as an intensity or an SNR. label: what is said.
+    """
+
+    path: Annotated[str, Field(min_length=1)]
+    reference: Key | None = None
+    condition: str = ""
+    level: str = ""
+    label: str = ""
+    facts: dict[str, str] = Field(default_factory=dict)
+
+
+class Headphones(Strict):
+    """The antiphase check (Woods et al. 2017): which of three tones is the quietest.
+
+    trials: in a row; need: right ones to pass; retries: rows more for those who do not.
+    fail: whether who fails is thanked and sent home, or goes on with a note.
+    """
+
+    trials: Annotated[int, Field(ge=1, le=24)] = 6
+    need: Annotated[int, Field(ge=1)] = 5
+    retries: Annotated[int, Field(ge=0, le=3)] = 1
+    fail: Literal["end", "note"] = "end"
+
+    @model_validator(mode="after")
+    def _reachable(self) -> Self:
+        if self.need > self.trials:
+            raise InputError(f"expected need of at most {self.trials} trials, got {self.need}; lower it")
+        return self
+
+
+class Attention(Strict):
+    """A word to be heard in a sentence. answer: the right one of the choices."""
+
+    clip: Key
+    choices: Annotated[list[str], Field(min_length=2, max_length=40)]
+    answer: str
+    question: str = "Which of these words do you hear in the sentence?"
+    fail: Literal["end", "note"] = "end"
+
+    @model_validator(mode="after")
+    def _answerable(self) -> Self:
+        if self.answer not in self.choices:
+            raise InputError(
+                f"expected the answer among the choices, got {self.answer!r} and {', '.join(self.choices)}; "
+                "add it"
+            )
+        return self
+
+
+class Completion(Strict):
+    """What a listener is told at the end.
+
+    code: one for all; a code of their own where it is left out. screened_code: for those who fail a check.
+    link: where to go back to. `{code}` and what the listener came with, such as `{PROLIFIC_PID}` or
+    `{assignmentId}`, are filled in.
+    """
+
+    text: str = "Thank you. Your answers are saved."
+    code: str | None = None
+    screened_code: str | None = None
+    link: str | None = None
+
+    @field_validator("link")
+    @classmethod
+    def _safe(cls, link: str | None) -> str | None:
+        if link is None:
+            return None
+        try:
+            parts = urlsplit(link)
+            names = [name for _, name, _, _ in Formatter().parse(link) if name is not None]
+        except ValueError as error:
+            raise InputError(
+                f"expected a link such as https://example.org/?cc={{code}}, got {link!r} ({error})"
+            ) from None
+        # What is filled in comes from the listener's address bar: it must not choose where they are sent.
+        if parts.scheme not in ("https", "http") or not parts.netloc or "{" in parts.netloc:
+            raise InputError(
+                f"expected a link that starts with https:// and a host that is spelled out, got {link!r}; "
+                "put {names} behind the host"
+            )
+        if not all(name.isidentifier() for name in names):
+            raise InputError(f"expected names such as {{PROLIFIC_PID}} in the link, got {link!r}; mend them")
+        return link
+
+
+class Study(Strict):
+    """A whole study.
+
+    seed: every order and draw hangs on it. seats: listeners that the design is balanced over.
+    level: clips as they are, or all made equally loud; loudness: by RMS, or by LUFS (ITU-R BS.1770).
+    volume: begin with setting the volume. wrong_sentinels: how many a listener may have and still count.
+    preset: the published design that the study follows, which is checked.
+    """
+
+    title: Annotated[str, Field(min_length=1, max_length=200)]
+    seed: int = 0
+    seats: Annotated[int, Field(ge=1, le=100_000)] = 18
+    level: Literal["as-is", "matched"] = "as-is"
+    loudness: Literal["rms", "lufs"] = "rms"
+    consent: str | None = None
+    instructions: str = ""
+    volume: bool = True
+    headphones: Headphones | None = None
+    attention: list[Attention] = Field(default_factory=list)
+    questionnaire: list[Question] = Field(default_factory=list, max_length=40)
+    completion: Completion | None = None
+    wrong_sentinels: Annotated[int, Field(ge=0)] = 0
+    preset: str | None = None
+    clips: dict[Key, Clip]
+    blocks: Annotated[list[Block], Field(min_length=1)]
+
+    @field_validator("preset")
+    @classmethod
+    def _know_preset(cls, preset: str | None) -> str | None:
+        if preset is not None and preset not in PRESETS:
+            raise UnknownName("preset", preset, PRESETS)
+        return preset
+
+    @field_validator("blocks", mode="before")
+    @classmethod
+    def _know_tests(cls, blocks: Any) -> Any:
+        for block in blocks if isinstance(blocks, list) else ():
+            if isinstance(block, dict):
+                if "test" not in block:
+                    raise InputError(
+                        f"expected `test: NAME` in every block, got one without; known: {', '.join(TESTS)}"
+                    )
+                if block["test"] not in TESTS:
+                    raise UnknownName("test", str(block["test"]), TESTS)
+        return blocks
+
+    @property
+    def digest(self) -> str:
+        """Stands for everything in the study but where its files lie: 64 hex digits."""
+        names = {
+            key: clip.model_copy(update={"path": Path(clip.path).name}) for key, clip in self.clips.items()
+        }
+        return sha256(self.model_copy(update={"clips": names}).model_dump_json().encode()).hexdigest()
+
+
+def read_study(path: str | Path) -> Study:
+    """A study from YAML, with the paths of its clips made absolute, and nothing in it left to find out."""
+    from sottovoce.listening.checks import check_study
+
+    place = Path(path).expanduser()
+    study = make_study(_load(place), str(place))
+    here = place.resolve().parent
+    clips = {
+        key: clip.model_copy(update={"path": str(here / Path(clip.path).expanduser())})
+        for key, clip in study.clips.items()
+    }
+    study = study.model_copy(update={"clips": clips})
+    check_study(study)
+    return study
+
+
+def make_study(content: dict[str, Any], place: str = "study") -> Study:
+    """A study from plain data; mistakes become one clear sentence. Clips are not looked at."""
+    try:
+        return Study.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"] if part not in TESTS)
+        what = first["msg"].removeprefix("Value error, ")
+        if first["type"] != "value_error":
+            what = f"{what}, got {_short(first['input'])}; mend it"
+        raise InputError(f"{place}{', ' if where else ''}{where}: {what.rstrip('.')}.") from None
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which yes, no, on and off are the words that people say, and every key is there once."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise InputError(
+                    f"line {key_node.start_mark.line + 1}: expected every id once, got {key!r} twice; "
+                    "rename one of them."
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:bool" or first in "tTfF"]
+    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+    except InputError as error:
+        raise InputError(f"{path}, {error}") from None
+    except OSError as error:
+        raise InputError(f"{path}: expected a study file, got {error.strerror}; check the path.") from None
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(
+            f"{path}: expected a study in YAML, got something else ({reason}); mend it."
+        ) from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: expected entries such as 'title: My study', got none; mend the file.")
+    return content
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
