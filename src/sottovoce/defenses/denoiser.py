@@ -6,7 +6,6 @@ section 4.2): see `weights/denoiser.md`. None of them was trained with people's 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -14,8 +13,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal, final
 
-import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -24,12 +21,13 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.resampling import resample, resample_clips
 from sottovoce.core.transform import Transform
+from sottovoce.core.weights import read_weights, save_weights
 from sottovoce.errors import InputError, UnknownName
 
 Loss = Literal["l1", "mrstft", "features", "dpam", "learned", "l1-learned", "mrstft-learned"]
 LOSSES: tuple[Loss, ...] = ("l1", "mrstft", "features", "dpam", "learned", "l1-learned", "mrstft-learned")
 SAMPLE_RATE = 16_000
-ARCHITECTURE, FORMAT = "denoiser", "1"
+ARCHITECTURE = "denoiser"
 FOLDER = Path(__file__).parent / "weights"
 _SLOPE = 0.2
 _EPSILON = 1e-5
@@ -205,41 +203,17 @@ class Denoise(Transform):
 
 def save_denoiser(path: Path, network: DenoiserNetwork, facts: Mapping[str, str]) -> None:
     """Weights as safetensors, kernels in 16 bits; the shape and what is known go into the metadata."""
-    about = {"format": FORMAT, "architecture": ARCHITECTURE, "shape": json.dumps(asdict(network.shape))}
     state = {
-        name: (value.half() if name.endswith("kernel") else value).detach().cpu().contiguous()
+        name: value.half() if name.endswith("kernel") else value
         for name, value in network.state_dict().items()
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    safetensors.torch.save_file(state, path, metadata={**facts, **about})
+    save_weights(path, ARCHITECTURE, asdict(network.shape), state, facts)
 
 
 def load_denoiser(path: Path) -> tuple[DenoiserNetwork, dict[str, str]]:
     """A network in evaluation, without gradients of its own, and the facts that were saved with it."""
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            facts = dict(file.metadata() or {})
-            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, safetensors.SafetensorError) as error:
-        raise InputError(
-            f"{path}: expected weights as safetensors, got {str(error).splitlines()[0]}; check the path."
-        ) from error
-    if facts.get("architecture") != ARCHITECTURE or "shape" not in facts:
-        raise InputError(
-            f"{path}: expected weights of a {ARCHITECTURE}, got those of "
-            f"{facts.get('architecture', 'another model')}; name a file of tools/train_denoisers.py."
-        )
-    network = DenoiserNetwork(Shape(**json.loads(facts["shape"])))
-    wanted = {name: tuple(value.shape) for name, value in network.state_dict().items()}
-    for name in sorted(wanted.keys() | state.keys()):
-        here, there = wanted.get(name), tuple(state[name].shape) if name in state else None
-        if here != there:
-            raise InputError(
-                f"{path}: expected {name} {here or 'nothing'}, got {there or 'nothing'}; name a file of "
-                "tools/train_denoisers.py."
-            )
-    network.load_state_dict({name: value.float() for name, value in state.items()})
-    return network.requires_grad_(False).eval(), facts
+    weights = read_weights(path, ARCHITECTURE, "tools/train_denoisers.py")
+    return weights.fill(DenoiserNetwork(Shape(**weights.shape))), weights.facts
 
 
 @lru_cache(maxsize=16)

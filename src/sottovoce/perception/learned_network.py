@@ -10,7 +10,6 @@ and the worst second of a clip, so that a short event counts in a long one.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -19,17 +18,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, final
 
-import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sottovoce.errors import InputError
+from sottovoce.core.weights import read_weights, save_weights
 from sottovoce.perception.hearing import quiet_db
 
 SAMPLE_RATE = 16_000
-ARCHITECTURE, FORMAT = "learned-ear", "1"
+ARCHITECTURE = "learned-ear"
 FULL_SCALE_DB = 92.0
 """Level of a sine of full scale, in dB SPL (as in ITU-R BS.1387): speech is then at about 65 dB."""
 STEEPEST = 12.0
@@ -289,36 +286,11 @@ def _erb_number(hz: float) -> float:
 
 def save_network(path: Path, network: LearnedNetwork, facts: Mapping[str, str]) -> None:
     """Weights as safetensors; the shape and what is known of them go into the metadata."""
-    about = {"format": FORMAT, "architecture": ARCHITECTURE, "shape": json.dumps(asdict(network.shape))}
-    state = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    safetensors.torch.save_file(state, path, metadata={**facts, **about})
+    save_weights(path, ARCHITECTURE, asdict(network.shape), network.state_dict(), facts)
 
 
 def load_network(path: Path) -> tuple[LearnedNetwork, dict[str, str]]:
     """A network in evaluation, without gradients of its own, and the facts that were saved with it."""
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            facts = dict(file.metadata() or {})
-            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, safetensors.SafetensorError) as error:
-        raise InputError(
-            f"{path}: expected weights as safetensors, got {str(error).splitlines()[0]}; check the path."
-        ) from error
-    if facts.get("architecture") != ARCHITECTURE or "shape" not in facts:
-        raise InputError(
-            f"{path}: expected weights of a {ARCHITECTURE}, got those of "
-            f"{facts.get('architecture', 'another model')}; name a file that `sottovoce metric train` wrote."
-        )
-    sizes = json.loads(facts["shape"])
-    network = LearnedNetwork(Shape(**{**sizes, "channels": tuple(sizes["channels"])}))
-    wanted = {name: tuple(value.shape) for name, value in network.state_dict().items()}
-    for name in sorted(wanted.keys() | state.keys()):
-        here, there = wanted.get(name), tuple(state[name].shape) if name in state else None
-        if here != there:
-            raise InputError(
-                f"{path}: expected {name} {here or 'nothing'}, got {there or 'nothing'}; name a file that "
-                "`sottovoce metric train` wrote."
-            )
-    network.load_state_dict({name: value.float() for name, value in state.items()})
-    return network.requires_grad_(False).eval(), facts
+    weights = read_weights(path, ARCHITECTURE, "`sottovoce metric train`")
+    sizes = {**weights.shape, "channels": tuple(weights.shape["channels"])}
+    return weights.fill(LearnedNetwork(Shape(**sizes))), weights.facts
