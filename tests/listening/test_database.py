@@ -70,7 +70,7 @@ def test_a_database_of_a_newer_version_is_refused(database_url):
     with engine.begin() as link:
         link.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     engine.dispose()
-    with pytest.raises(StoreError, match="got a newer one .*9999"):
+    with pytest.raises(StoreError, match=r"got a newer one .*9999"):
         open_engine(database_url)
 
 
@@ -88,7 +88,7 @@ def test_a_database_that_is_down_is_refused_without_its_password():
 
 @pytest.mark.parametrize("url", ["mysql://me:secret@host/x", "sqlite://", "study.db", "sqlite:///:memory:"])
 def test_other_databases_are_refused(url):
-    with pytest.raises(InputError, match="sqlite:///study.db or postgresql://") as refused:
+    with pytest.raises(InputError, match=r"sqlite:///study\.db or postgresql://") as refused:
         open_engine(url)
     assert "secret" not in str(refused.value)
 

@@ -38,15 +38,16 @@ def test_every_operation_is_fuzzed(fuzzed):
     assert found == set(OPERATIONS)
 
 
+@pytest.mark.parametrize("examples", [8, pytest.param(150, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
-def test_replies_are_as_documented(fuzzed, slots, method, path, mode):
+def test_replies_are_as_documented(fuzzed, slots, method, path, mode, examples):
     site, document = fuzzed
     operation = document[path][method]
     if mode == GenerationMode.NEGATIVE and path in ("/healthz", "/api/admin/progress"):
         pytest.skip("takes nothing that could be wrong")
 
-    @settings(max_examples=20, deadline=None, database=None, derandomize=True,
+    @settings(max_examples=examples, deadline=None, database=None, derandomize=True,
               suppress_health_check=list(HealthCheck))  # fmt: skip
     @given(case=operation.as_strategy(generation_mode=mode), known=st.booleans())
     def check(case: Any, known: bool) -> None:

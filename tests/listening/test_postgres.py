@@ -19,6 +19,7 @@ import urllib3
 SERVE = "import typer; from sottovoce.cli.listen_serve import serve; typer.run(serve)"
 
 
+@pytest.mark.slow
 def test_a_database_that_goes_away_and_comes_back(make_site, postgres):
     site = make_site("abx", postgres.create())
     listener = site.listener()

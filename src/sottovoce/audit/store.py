@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ from sottovoce.audit.plan import Plan, make_plan, read_plan
 from sottovoce.core.record import Record, RecordWriter, read_records
 from sottovoce.core.universal import Perturbation
 from sottovoce.errors import InputError, StoreError
+from sottovoce.perception.learned import OWN
 
 
 class RunFolder:
@@ -140,6 +142,7 @@ def describe(run_id: str, device: str, data_note: str = "") -> dict[str, Any]:
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": device,
         "data_note": data_note,
+        "ear_weights": os.environ.get(OWN) or "shipped",
         "machine": f"{platform.system()} {platform.machine()}, {torch.get_num_threads()} threads",
         "versions": {
             "sottovoce": __version__,

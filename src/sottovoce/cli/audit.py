@@ -54,8 +54,9 @@ def audit(
     audible: Annotated[
         str | None,
         typer.Option(
-            help="Budgets by audibility: 0.1,0.25 for what at most one listener in ten, and one in four, would "
-            "notice. By the learned ear (trained on simulated listeners); for noise, fgsm, pgd, apgd and cw."
+            help="Budgets by audibility: 0.1,0.25 for what at most one listener in ten, and one in four, "
+            "would notice. By the learned ear (trained on simulated listeners); for noise, fgsm, pgd, apgd "
+            "and cw."
         ),
     ] = None,
     budgets: Annotated[
@@ -146,7 +147,7 @@ def audit(
 
       sottovoce audit --attacks 'pgd(steps=200),cw' --snr 30:50:5
 
-      sottovoce audit --attacks noise,pgd --audible 0.1,0.25,0.5
+      sottovoce audit --audible 0.1,0.25,0.5
 
       sottovoce audit --model huggingface:my-model/ --data clips/ --goals 'force(text=stop)'
 
@@ -170,6 +171,9 @@ def audit(
         "batch": batch, "audio": audio, "black_box": black_box, "probe": probe,
     }  # fmt: skip
     settings |= {name: value for name, value in plain.items() if value is not None}
+    if audible is not None:
+        # Attacks that look for the nearest wrong answer, such as deepfool, cannot search such a budget.
+        settings.setdefault("attacks", ["noise", "fgsm", "pgd"])
     make_plan(settings)  # A mistake shows before the model is loaded.
     device = find_device(device)
     target = open_target(str(settings.get("model", Plan().model)), device)

@@ -22,8 +22,8 @@ from sottovoce.cli.view import view
 from sottovoce.errors import SottovoceError, StoreError
 
 app = typer.Typer(
-    help="Audit speech models: attack them, measure what was added and whether anyone would hear it, and show "
-    "it.\n\n"
+    help="Audit speech models: attack them, measure what was added and whether anyone would hear it, and "
+    "show it.\n\n"
     "Start with [bold]sottovoce audit[/bold]: it needs no data, no model and no network.",
     rich_markup_mode="rich",
     no_args_is_help=True,

@@ -18,7 +18,7 @@ def parts(
         str | None, typer.Argument(help="One kind only: attack, budget, transform, metric, ear ...")
     ] = None,
 ) -> None:
-    """List every target, attack, goal, budget, transform, vote, metric, ear, corpus and study, with settings."""
+    """List everything in the box with its settings: targets, attacks, budgets, metrics, ears, studies ..."""
     from sottovoce import registry
 
     kinds = [kind] if kind else registry.kinds()

@@ -40,16 +40,16 @@ def run(
     data: Annotated[
         str | None,
         typer.Option(
-            help="Clips: a corpus such as embedded, speechcommands:DIR, librispeech:DIR, prompts. M3: or a folder "
-            "of answers; M4: mushra:DIR; M5: or CORPUS@NOISES.",
+            help="Clips: a corpus such as embedded, speechcommands:DIR, librispeech:DIR, prompts. M3: or a "
+            "folder of answers; M4: mushra:DIR; M5: or CORPUS@NOISES.",
             show_default="the study's own",
         ),
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(
-            help="What to attack: name or name:argument. M3, M4: the folder of DPAM's weights; M5: that of the "
-            "denoisers'.",
+            help="What to attack: name or name:argument. M3, M4: the folder of DPAM's weights; M5: that of "
+            "the denoisers'.",
             show_default="the study's own",
         ),
     ] = None,

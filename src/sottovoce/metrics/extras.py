@@ -23,6 +23,7 @@ from torch import Tensor
 from sottovoce.core.attack import Trial
 from sottovoce.errors import MissingExtra
 from sottovoce.metrics.distortion import ClipMean
+from sottovoce.metrics.quality import aligned
 
 Floats = NDArray[np.float64]
 JUDGES = 'pip install "sottovoce[judges]"'
@@ -30,6 +31,8 @@ JUDGES = 'pip install "sottovoce[judges]"'
 
 class PairScore(ClipMean):
     """A score of a clean clip and what became of it. A subclass writes `score`; the summary is the mean.
+
+    A changed clip that is late or early by whole samples is put in place first, as for PESQ and its kin.
 
     rate_hz: what it hears; clips of another rate are resampled, from `lowest_rate_hz` on.
     shortest_seconds: below that it has no score. better: which way is good.
@@ -57,7 +60,8 @@ class PairScore(ClipMean):
 
     def _try(self, trial: Trial, row: int) -> tuple[float, str]:
         """The score of one clip, or NaN and why."""
-        pair = [batch.clip(row).detach().cpu().double().numpy() for batch in (trial.clean, trial.adversarial)]
+        both = aligned(trial.clean.select([row]), trial.adversarial.select([row]))
+        pair = [batch.clip(0).detach().cpu().double().numpy() for batch in both]
         rate = trial.clean.sample_rate
         if rate < self.lowest_rate_hz:
             return math.nan, f"{self.title} needs {self.lowest_rate_hz} Hz or more, got {rate} Hz"

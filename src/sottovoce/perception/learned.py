@@ -6,6 +6,7 @@ The weights that come with sottovoce were trained on answers of a simulated list
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -24,6 +25,8 @@ Variant = Literal["scratch", "fin", "lin", "pre"]
 VARIANTS: tuple[Variant, ...] = ("pre", "lin", "fin", "scratch")
 FOLDER = Path(__file__).parent / "weights"
 LOWEST_RATE = 8_000
+OWN = "SOTTOVOCE_EAR_WEIGHTS"
+"""Names weights of one's own, for every audit, measure and report that asks the learned ear."""
 
 
 @final
@@ -35,7 +38,8 @@ class Learned(Ear):
     variant: which of the shipped weights: "scratch" (all trained on answers), "fin" (begun with features of
         sound classifiers), "lin" (those features kept, their weights trained) or "pre" (those features
         alone, only their JND trained).
-    weights: a file of your own, from `sottovoce metric train`, instead.
+    weights: a file of your own, from `sottovoce metric train`, instead; the environment variable
+        SOTTOVOCE_EAR_WEIGHTS names one for the whole command.
     Clips of any length from 8 kHz on; they are resampled to 16 kHz, so nothing above 8 kHz is heard.
     """
 
@@ -56,8 +60,9 @@ class Learned(Ear):
 
     @property
     def path(self) -> Path:
-        if self.weights is not None:
-            return Path(self.weights).expanduser()
+        own = self.weights or os.environ.get(OWN)
+        if own:
+            return Path(own).expanduser()
         return FOLDER / f"learned-{self.variant}.safetensors"
 
     @property

@@ -104,7 +104,7 @@ def _figure(bench: QualityBench) -> Figure:
     for axes, judge in zip(every, panels, strict=False):
         axes.axhline(NO_DIFFERENCE[judge.id], color=INK, linewidth=0.6)
         axes.set_title(judge.title, fontsize=9)
-    for axes in list(every)[len(panels) + 1 :]:
+    for axes in figure.axes[len(panels) + 1 :]:
         axes.set_axis_off()
     figure.axes[len(panels)].set_title("success, %", fontsize=9)
     for colour, (model, curves) in zip(COLOURS * len(bench.curves), bench.curves.items(), strict=False):

@@ -281,7 +281,7 @@ def _bins(p: Floats | None, pairs: Pairs) -> tuple[list[float], list[float]]:
 def _answer_sheet(figures: Mapping[str, Figures], order: Mapping[str, float], pairs: Pairs) -> Sheet:
     return Sheet(
         title="Held-out answers of simulated listeners",
-        columns=("ear", "accuracy, %", "AUC", "calibration error, %", "order along a path, %", "paper"),
+        columns=("ear", "accuracy, %", "AUC", "calibration error, %", "order along a path, %", "paper, 2AFC"),
         rows=[
             (
                 name,

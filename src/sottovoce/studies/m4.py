@@ -135,7 +135,7 @@ def run(bench: ValidationBench) -> Result:
             sheets.beside_paper(bench, alone),
             sheets.calibration(bench),
             sheets.conditions(bench),
-            sheets.not_run(bench),
+            *sheets.not_run(bench),
         ],
         drawings=sheets.drawings(bench, order, alone),
         values=_values(bench, alone, whole),

@@ -187,13 +187,10 @@ def conditions(bench: ValidationBench) -> Sheet:
     )
 
 
-def not_run(bench: ValidationBench) -> Sheet:
+def not_run(bench: ValidationBench) -> list[Sheet]:
     titles = {judge.id: judge.title for judge in bench.judges}
-    return Sheet(
-        title="Not run",
-        columns=("measure", "why"),
-        rows=[(titles[name], reason) for name, reason in bench.absent.items()],
-    )
+    rows = [(titles[name], reason) for name, reason in bench.absent.items()]
+    return [Sheet(title="Not run", columns=("measure", "why"), rows=rows)] if rows else []
 
 
 def drawings(bench: ValidationBench, order: Sequence[str], found: Mapping[str, Agreement]) -> list[Drawing]:

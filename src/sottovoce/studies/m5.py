@@ -6,6 +6,8 @@ import math
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from sottovoce.core.statistics import Interval, ratio_bootstrap, ratio_difference
 from sottovoce.studies.draw import curves
@@ -34,26 +36,32 @@ def run(bench: DenoiserBench) -> Result:
     folder = bench.folder / "M5" / "pairs"
     count = export_pairs(bench, OURS, rivals_of(OURS, bench), folder) if OURS in bench.heard else 0
     notes = [
-        "Every clip is in every tranche, in another noise each time. Intervals are over mixtures. P(heard) "
+        "Every clip is in every tranche, in another noise each time. Intervals are over clips. P(heard) "
         "and the learned distance are between clean and cleaned clips, by the learned ear, which was learned "
         "from simulated listeners: a denoiser that was trained with it is judged by its own teacher there. "
         "What is left of noise at these SNRs is heard for sure, so P(heard) hardly tells systems apart; the "
         "distance does.",
     ]
+    if _known(means[HEARD]) and _certain(means[HEARD]):
+        notes.append("P(heard) is 100 % for every system in every tranche.")
     if count:
         notes.append(f"{count} pairs for an A/B listening test, equally loud, names hidden: {folder}.")
     return Result(
         sheets=[
             trend_sheet(_trends(bench)),
             _others(bench),
-            *(_sheet(judge, found) for judge, found in means.items() if _known(found)),
-            _absent(bench),
+            *(
+                _sheet(judge, found)
+                for judge, found in means.items()
+                if _known(found) and not (judge == HEARD and _certain(found))
+            ),
+            *_absent(bench),
         ],
         drawings=[
             Drawing(
                 name=judge,
                 title=f"{MEASURES[judge]} by the SNR of the noisy clip; measures, not people",
-                figure=curves([("SNR, dB", "linear", _lines(means[judge]))], label=MEASURES[judge], top=None),
+                figure=_figure(judge, means[judge]),
             )
             for judge in ("pesq", "distance")
             if _known(means[judge])
@@ -67,12 +75,26 @@ def _mean(bench: DenoiserBench, system: str, judge: str, snr_db: float | None) -
     values = bench.values(system, judge)
     if values is None:
         return Interval(math.nan, math.nan, math.nan, 0)
-    some = values[bench.rows(snr_db)] * (100.0 if judge == HEARD else 1.0)
-    return ratio_bootstrap(np.stack([some, np.ones(len(some))], axis=1))
+    return ratio_bootstrap(_sums(bench, values * (100.0 if judge == HEARD else 1.0), snr_db))
+
+
+def _sums(bench: DenoiserBench, values: NDArray[np.float64], snr_db: float | None) -> NDArray[np.float64]:
+    """Sum and count of each clip's mixtures, `(clips, 2)`: a clip in four noises is still one clip."""
+    clips = {one.clip: place for place, one in enumerate({one.clip: one for one in bench.mixed}.values())}
+    found = np.zeros((len(clips), 2))
+    for row in bench.rows(snr_db):
+        if not np.isnan(values[row]):
+            found[clips[bench.mixed[row].clip]] += (values[row], 1.0)
+    return found[found[:, 1] > 0]
 
 
 def _known(found: dict[str, list[Interval]]) -> bool:
     return any(not math.isnan(one.value) for row in found.values() for one in row)
+
+
+def _certain(found: dict[str, list[Interval]]) -> bool:
+    """Whether a table of P(heard) would say 100 % and nothing else."""
+    return all(one.value > 99.5 for row in found.values() for one in row)
 
 
 def _sheet(judge: str, found: dict[str, list[Interval]]) -> Sheet:
@@ -122,7 +144,7 @@ def _better(bench: DenoiserBench, one: str, other: str, snr_db: float | None) ->
     gain = _gain(bench, one, other, snr_db)
     if gain is None or math.isnan(gain.value):
         return Trend(claim, None, "not run")
-    return Trend(claim, gain.value > 0, f"{_signed(gain)}, {gain.n} mixtures")
+    return Trend(claim, gain.value > 0, f"{_signed(gain)}, {gain.n} clips")
 
 
 def _gain(bench: DenoiserBench, one: str, other: str, snr_db: float | None) -> Interval | None:
@@ -130,13 +152,20 @@ def _gain(bench: DenoiserBench, one: str, other: str, snr_db: float | None) -> I
     ours, theirs = bench.values(one, "pesq"), bench.values(other, "pesq")
     if ours is None or theirs is None:
         return None
-    rows = bench.rows(snr_db)
-    parts = [np.stack([values[rows], np.ones(len(rows))], axis=1) for values in (ours, theirs)]
+    unknown = np.isnan(ours + theirs)
+    parts = [_sums(bench, np.where(unknown, np.nan, values), snr_db) for values in (ours, theirs)]
     return ratio_difference(*parts)
 
 
 def _signed(found: Interval) -> str:
     return f"{found.value:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
+
+
+def _figure(judge: str, found: dict[str, list[Interval]]) -> Figure:
+    figure = curves([("SNR, dB", "linear", _lines(found))], label=MEASURES[judge], top=None)
+    # The lowest PESQ there is, and no distance at all.
+    figure.axes[0].set_ylim(bottom=1.0 if judge == "pesq" else 0.0)
+    return figure
 
 
 def _lines(found: dict[str, list[Interval]]) -> dict[str, tuple[list[float], list[float]]]:
@@ -145,12 +174,9 @@ def _lines(found: dict[str, list[Interval]]) -> dict[str, tuple[list[float], lis
     }
 
 
-def _absent(bench: DenoiserBench) -> Sheet:
-    return Sheet(
-        title="Not run",
-        columns=("what", "why"),
-        rows=[(TITLES.get(name, MEASURES.get(name, name)), reason) for name, reason in bench.absent.items()],
-    )
+def _absent(bench: DenoiserBench) -> list[Sheet]:
+    rows = [(TITLES.get(name, MEASURES.get(name, name)), reason) for name, reason in bench.absent.items()]
+    return [Sheet(title="Not run", columns=("what", "why"), rows=rows)] if rows else []
 
 
 def _values(bench: DenoiserBench, means: dict[str, dict[str, list[Interval]]]) -> dict[str, Any]:

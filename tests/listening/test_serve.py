@@ -1,0 +1,97 @@
+"""`sottovoce listen serve`: what it says and refuses before the first listener comes."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from sottovoce.cli import listen_serve
+from sottovoce.errors import InputError, StoreError
+
+
+@pytest.fixture
+def said(monkeypatch, maker):
+    """Runs the command up to where it would wait for listeners; gives what it printed."""
+    app = typer.Typer()
+    app.command()(listen_serve.serve)
+    study = maker.write(maker.content("abx") | {"volume": False})
+
+    def run(*arguments: str) -> str:
+        monkeypatch.setattr(listen_serve, "run", lambda app, door, told: told())
+        result = CliRunner().invoke(app, [str(study), "--port", "0", *arguments], env={"COLUMNS": "200"})
+        if result.exception is not None:
+            raise result.exception
+        return result.output
+
+    return run
+
+
+def test_it_says_where_everything_is(said, tmp_path: Path):
+    output = said()
+    assert f"answers: {(tmp_path / 'study.db').resolve()}" in output
+    assert "listeners: http://127.0.0.1:" in output and "/results" in output
+    assert "warning" not in output
+    token = output.split("admin token: ")[1].split()[0]
+    assert len(token) == 32
+    # A token of one's own is not printed.
+    assert "a-token-of-my-own" not in said("--admin-token", "a-token-of-my-own")
+
+
+def test_it_warns_where_others_can_listen_in(said):
+    assert "HTTPS" in said("--host", "0.0.0.0")
+    assert "HTTPS" not in said("--host", "0.0.0.0", "--https")
+
+
+def test_a_password_is_not_printed(said, postgres):
+    output = said("--db", postgres.create())
+    assert postgres.password not in output and "postgresql+psycopg://tester:***@127.0.0.1" in output
+
+
+def test_a_port_that_is_taken(said):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(StoreError, match="choose another --port"):
+            said("--port", str(taken.getsockname()[1]))
+
+
+@pytest.mark.parametrize(
+    "frame",
+    ["http://example.org", "https://", "https://a.org/x", "*", "https://a.org; script-src *", "'self'"],
+)
+def test_frames_are_origins(frame):
+    with pytest.raises(InputError, match="expected --frame such as"):
+        listen_serve.check_frames([frame])
+
+
+def test_frames(said):
+    assert listen_serve.check_frames(["https://www.mturkcontent.com", "https://a.org:8443"]) == (
+        "https://www.mturkcontent.com",
+        "https://a.org:8443",
+    )
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [
+        ("127.0.0.1", True),
+        ("localhost", True),
+        ("::1", True),
+        ("0.0.0.0", False),
+        ("10.0.0.3", False),
+        ("me", False),
+    ],
+)
+def test_which_addresses_are_this_machine_alone(host, local):
+    assert listen_serve.is_local(host) is local
+
+
+def test_the_page_is_in_the_package():
+    from sottovoce.listening.server import PAGE, TYPES
+
+    assert (PAGE / "index.html").exists()
+    assert {file.suffix for file in PAGE.iterdir()} <= set(TYPES)
