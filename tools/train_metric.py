@@ -166,7 +166,8 @@ trained too. fin: everything is, beginning with them. scratch: everything is, fr
 ## Limits
 - It knows what its simulated listener knows: no phase, no binaural hearing, no meaning of words, no music.
 - Nothing above 8 kHz is heard. A sine of full scale is taken to play at 92 dB SPL.
-- Clips are compared where they are: align them first. A shift of up to a millisecond is forgiven.
+- Clips are compared where they are: align them first. A shift of a millisecond counts for
+  more than half a just noticeable difference.
 - An attack that is bounded by it may fool it too: check against the masking model.
 """
 

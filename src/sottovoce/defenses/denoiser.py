@@ -1,7 +1,7 @@
 """A learned denoiser: sixteen layers of dilated convolutions on the waveform (Germain et al. 2019).
 
-The shipped ones differ in the loss that they were trained with and in nothing else (Manocha et al. 2020,
-section 4.2): see `weights/denoiser.md`. None of them was trained with people's judgements.
+The shipped ones differ in the loss that they were trained with, and a little in how long (Manocha et al.
+2020, section 4.2): see `weights/denoiser.md`. None of them was trained with people's judgements.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Denoise(Transform):
     Clips at other rates are resampled to 16 kHz to find what is noise; what lies above 8 kHz stays.
     """
 
-    loss: Loss = "mrstft-learned"
+    loss: Loss = "mrstft"
     weights: str | None = None
 
     def __post_init__(self) -> None:
