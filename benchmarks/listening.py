@@ -230,10 +230,12 @@ def database(kind: str, folder: Path) -> Iterator[Any]:
             server.stop()
 
 
-def row(name: str, server: Server, count: int, think: tuple[float, float], kill: float | None) -> str:
+def row(
+    name: str, server: Server, count: int, think: tuple[float, float], arrive: float, kill: float | None
+) -> str:
     flat = think == (0.0, 0.0)
     load, before = os.getloadavg()[0], server.processor_seconds()
-    tally, seconds, down = asyncio.run(crowd(server, count, think, 0.0 if flat else 10.0, kill))
+    tally, seconds, down = asyncio.run(crowd(server, count, think, 0.0 if flat else arrive, kill))
     spent = "" if kill else f"{100 * (server.processor_seconds() - before) / seconds:.0f} %"
     middle, high, highest = np.percentile(tally.answers, (50, 95, 99))
     answers = len(tally.told)
@@ -259,6 +261,7 @@ def main() -> None:
     parser.add_argument("--runs", nargs="+", choices=("paced", "killed", "flat"))
     parser.add_argument("--listeners", type=int, help="instead of 200 and 1,000")
     parser.add_argument("--think", type=float, nargs=2, default=(2.0, 4.0))
+    parser.add_argument("--arrive", type=float, default=10.0, help="seconds within which all come")
     options = parser.parse_args()
     think = (options.think[0], options.think[1])
     print(HEAD, "|---|" + "---:|" * 14, sep="\n", flush=True)
@@ -280,7 +283,7 @@ def main() -> None:
                     continue
                 server = Server(study, at(name))
                 try:
-                    print(row(f"{kind}, {name}", server, count, pace, kill), flush=True)
+                    print(row(f"{kind}, {name}", server, count, pace, options.arrive, kill), flush=True)
                 finally:
                     server.end(signal.SIGINT)
 

@@ -15,6 +15,8 @@ import torch
 from sottovoce.core.statistics import Interval
 from sottovoce.data.load import Clip
 from sottovoce.errors import InputError, StoreError, UnknownName
+from sottovoce.listening.analyse import Scores
+from sottovoce.listening.figures import naturalness_figure
 from sottovoce.listening.report import answers_csv, render, render_so_far, write
 from sottovoce.listening.results import Results, analyse
 from sottovoce.listening.rows import AnswerRow
@@ -291,3 +293,10 @@ def test_answers_as_csv_hold_everything() -> None:
     (line,) = csv.DictReader(io.StringIO(answers_csv([one])))
     assert line["given"] == '{"ratings": {"A": 1}}'
     assert (line["roles"], line["plays"], line["right"]) == ('{"A": "é"}', '{"A": 3}', "")
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3, 4])
+def test_a_panel_a_level_and_none_beyond(levels: int) -> None:
+    scores = [Scores(name, "clean", (1, 0, 2, 0, 3)) for name in ("", "low", "medium", "high")[:levels]]
+    figure = naturalness_figure(scores, "people")
+    assert [bool(axes.patches) for axes in figure.axes if axes.get_visible()] == [True] * levels

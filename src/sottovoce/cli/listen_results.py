@@ -232,7 +232,9 @@ def _find_who(who: str | None) -> Who | None:
 def _print(console: Console, found: Results) -> None:
     tail = "" if found.who == "people" else f" ({TITLES[found.who]})"
     for table in found.tables:
-        console.print(_shown(table, tail), "")
+        # As a title of the table it would be broken to the table's width.
+        console.print(f"[italic]{escape(table.title + tail)}[/italic]")
+        console.print(_shown(table), "")
         if table.note:
             console.print(f"[dim]{escape(table.note)}[/dim]", "")
     for note in found.notes:
@@ -241,8 +243,8 @@ def _print(console: Console, found: Results) -> None:
         console.print(f"Answers of {TITLES[found.who]}.", style="bold red")
 
 
-def _shown(table: Table, tail: str) -> Shown:
-    shown = Shown(title=escape(table.title + tail), title_justify="left", pad_edge=False, box=None)
+def _shown(table: Table) -> Shown:
+    shown = Shown(pad_edge=False, box=None)
     for column in table.columns:
         shown.add_column(escape(column.name), justify="left" if column.kind == "text" else "right")
     for row in table.texts():

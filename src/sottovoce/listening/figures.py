@@ -39,7 +39,8 @@ def naturalness_figure(scores: Sequence[Scores], who: Who) -> Figure:
     figure = Figure(figsize=(4.2 * columns + 0.8, 2.9 * lines), layout="constrained")
     grid = figure.subplots(lines, columns, squeeze=False, sharey=True).flat
     names = list(dict.fromkeys(one.condition for one in scores))
-    for axes, level in zip(grid, levels, strict=False):
+    # Levels first: zip would take, and lose, one more panel of the grid.
+    for level, axes in zip(levels, grid, strict=False):
         some = {one.condition: one.counts for one in scores if one.level == level}
         width = 0.8 / len(names)
         for place, name in enumerate(names):

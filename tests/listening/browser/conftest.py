@@ -43,9 +43,12 @@ QUESTIONS = [
 FILLED = {"age": 34.5, "device": "Headphones", "remarks": "clear & <b>loud</b>"}
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium without a window; skips where it or Playwright is absent."""
+    """Chromium without a window; skips where it or Playwright is absent.
+
+    Of one module and no more: while Playwright is there, its thread cannot run another event loop.
+    """
     api = pytest.importorskip("playwright.sync_api", reason="needs Playwright (pip install playwright)")
     if CHROMIUM is None:
         pytest.skip("needs Chromium on the path (Debian: chromium)")

@@ -37,7 +37,7 @@ TAKE = """() => new Promise((resolve) => {
     const bytes = new Uint8Array(all.buffer);
     let text = '';
     for (const byte of bytes) text += String.fromCharCode(byte);
-    resolve([window.__sottovoceTap.context.sampleRate, Math.max(...widths), btoa(text)]);
+    resolve([window.__sottovoceTap.context.sampleRate, Math.max(1, ...widths), btoa(text)]);
   };
   window.recorder.port.postMessage('take');
 })"""
