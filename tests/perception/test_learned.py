@@ -232,6 +232,12 @@ def test_missing_weights_say_how_to_make_some(tmp_path: Path) -> None:
         Learned(variant="best")  # type: ignore[arg-type]
 
 
+def test_own_weights_for_a_whole_command(ear: Learned, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOTTOVOCE_EAR_WEIGHTS", str(ear.weights))
+    pair = batch(sound(0.5, 0)), batch(sound(0.5, 1))
+    assert float(Learned().distance(*pair)) == float(ear.distance(*pair))
+
+
 def test_bad_pairs(ear: Learned) -> None:
     with pytest.raises(InputError, match="one length"):
         ear.distance(batch(sound(0.5, 0)), batch(sound(0.4, 0)))

@@ -52,7 +52,9 @@ def train(
 
     Answers of people and of simulated listeners have the same form. Listeners who got a sentinel wrong are
     left out. Speakers are split into training, validation and test; the step that did best on validation is
-    kept, and a report is written beside the weights. In Python the ear is [bold]Learned(weights=FILE)[/bold].
+    kept, and a report is written beside the weights. Audits and `measure` use them with
+    [bold]SOTTOVOCE_EAR_WEIGHTS=FILE[/bold] in the environment; in Python the ear is
+    [bold]Learned(weights=FILE)[/bold].
 
     Examples:
 
