@@ -13,6 +13,7 @@ from sottovoce.core.attack import Trial
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.metric import Metric
 from sottovoce.errors import SottovoceError
+from sottovoce.metrics.pairs import once_a_pair
 from sottovoce.perception.audible import open_ear
 
 
@@ -66,7 +67,7 @@ class PHeard(Heard):
     ear = "learned"
 
     def ask(self, clean: AudioBatch, changed: AudioBatch) -> Tensor:
-        return open_ear(self.ear).heard(clean, changed)
+        return open_ear(self.ear).probability(_learned_distance(clean, changed))
 
 
 @final
@@ -88,4 +89,9 @@ class HeardDistance(Heard):
     ear = "learned"
 
     def ask(self, clean: AudioBatch, changed: AudioBatch) -> Tensor:
-        return open_ear(self.ear).distance(clean, changed)
+        return _learned_distance(clean, changed)
+
+
+@once_a_pair
+def _learned_distance(clean: AudioBatch, changed: AudioBatch) -> Tensor:
+    return open_ear("learned").distance(clean, changed)
