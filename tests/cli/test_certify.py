@@ -19,6 +19,7 @@ def sottovoce(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.slow
 def test_the_keyword_model_with_few_passes(tmp_path: Path) -> None:
     words = ["certify", "--limit", "3", "--passes", "64", "--select", "16", "--sigma", "0.005"]
     done = sottovoce(*words, "--out", "run", "--json", folder=tmp_path)

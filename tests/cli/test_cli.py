@@ -77,6 +77,7 @@ def test_a_defended_target_is_attacked_by_three(mean_model: str, mean_clips: Pat
     assert "average: 2\n" in plan and "black_box: genetic(steps=3, population=4)\n" in plan
 
 
+@pytest.mark.slow
 def test_a_bad_clip_ends_with_exit_code_1(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
     (mean_clips / "up" / "broken.wav").write_bytes(b"no audio")
     done = sottovoce(

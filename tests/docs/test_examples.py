@@ -153,6 +153,7 @@ def test_the_attack_of_the_readme_keeps_the_laws() -> None:
     check_attack(space["Flip"]())
 
 
+@pytest.mark.slow
 def test_the_recipes_run(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     space: dict[str, Any] = {"__name__": "recipes"}
     for _, text in blocks("docs/how-to.md", "python"):

@@ -105,6 +105,7 @@ def tabs(page: Any, count: int) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_tab_goes_down_the_screen(open_hall: Any, visit: Any, maker: Any) -> None:
     hall = open_hall({**maker.content("abx", per_listener=1), "volume": False})
     listener = visit(hall).come()
@@ -123,6 +124,7 @@ def test_tab_goes_down_the_screen(open_hall: Any, visit: Any, maker: Any) -> Non
     assert tabs(page, 7) == [*before[:3], *chosen, "Continue", "Keyboard shortcuts"]
 
 
+@pytest.mark.slow
 def test_nothing_moves_under_the_pointer(open_hall: Any, visit: Any, maker: Any) -> None:
     """That a clip was heard is marked in room that was kept for it."""
     hall = open_hall({**maker.content("abx", per_listener=1), "volume": False})

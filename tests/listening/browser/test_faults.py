@@ -61,6 +61,7 @@ def test_another_listener_gets_another_session(open_hall: Any, visit: Any, short
     assert second.kind == "notice"
 
 
+@pytest.mark.slow
 def test_two_tabs_make_one_answer(open_hall: Any, visit: Any, short: Any) -> None:
     """What was answered first stays; the tab that comes later goes on from there."""
     hall = open_hall(short)
@@ -96,6 +97,7 @@ def test_a_lost_reply_makes_one_row(open_hall: Any, visit: Any, short: Any) -> N
     assert answers(hall) == listener.given
 
 
+@pytest.mark.slow
 def test_an_answer_under_way_outlives_its_tab(open_hall: Any, visit: Any, short: Any) -> None:
     hall = open_hall(short)
     listener = visit(hall).come()

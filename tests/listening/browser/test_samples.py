@@ -96,6 +96,7 @@ def test_abx_plays_the_files(open_hall: Any, visit: Any, maker: Any, rate: int) 
         assert np.array_equal(played[label], expected), (label, key)
 
 
+@pytest.mark.slow
 def test_a_pair_has_its_gap_to_the_sample(open_hall: Any, visit: Any, maker: Any) -> None:
     """Two clips and 0.2 s between them: 3200 zeros at 16 kHz, neither more nor fewer."""
     block = {"per_listener": 1, "comparisons": 2, "sentinels": 1, "teaching": 1, "gap_seconds": 0.2}
@@ -117,6 +118,7 @@ def test_a_pair_has_its_gap_to_the_sample(open_hall: Any, visit: Any, maker: Any
     assert np.array_equal(sounding(heard), sounding(expected))
 
 
+@pytest.mark.slow
 def test_mushra_loops_without_a_seam_and_switches_in_place(open_hall: Any, visit: Any, maker: Any) -> None:
     """A loop is the file end to end; another clip goes on at the same sample, 5 ms after the switch."""
     hall = open_hall({**maker.content("mushra", per_listener=1, anchors_hz=[]), "volume": False})

@@ -97,6 +97,7 @@ def test_who_misses_the_word_goes_home(open_hall: Any, visit: Any, dress: Any) -
     assert "a word in a sentence was not heard" in listener.page.locator(".prose").inner_text()
 
 
+@pytest.mark.slow
 def test_questions_are_checked_before_they_are_sent(open_hall: Any, visit: Any, dress: Any) -> None:
     content = dress("abx", consent=None, instructions="", volume=False, headphones=None, attention=[])
     content["blocks"][0] |= {"per_listener": 1, "teaching": []}
