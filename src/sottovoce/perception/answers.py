@@ -28,7 +28,7 @@ from sottovoce.errors import InputError
 
 LINES, CLIPS, AUDIO = "answers.jsonl", "clips.npz", "audio"
 SUFFIXES = (".flac", ".wav")
-SHARES = {"train": 0.8, "valid": 0.1, "test": 0.1}
+HELD_OUT = 0.1
 Split = Literal["train", "valid", "test"]
 
 
@@ -254,20 +254,11 @@ def answer_writer(folder: str | Path) -> RecordWriter:
     return RecordWriter(root / LINES)
 
 
-def draw_split(speaker: str, shares: dict[str, float] = SHARES) -> Split:
-    """The split of a speaker, by the name alone: everybody's clips stay in it whatever else is there."""
-    place = float(Draws(0).turn("split").generator(speaker).random())
-    edges = np.cumsum(list(shares.values()))
-    name: Any = list(shares)[min(int(np.searchsorted(edges, place, side="right")), len(shares) - 1)]
-    split: Split = name
-    return split
-
-
 def split_speakers(speakers: Iterable[str]) -> dict[str, Split]:
     """Splits of all speakers: a tenth each to valid and test, one at least where there are three or more."""
     draws = Draws(0).turn("split")
     names = sorted(set(speakers), key=draws.key)
-    few = max(1, round(SHARES["test"] * len(names))) if len(names) > 2 else 0
+    few = max(1, round(HELD_OUT * len(names))) if len(names) > 2 else 0
     return {
         name: "valid" if place < few else "test" if place < 2 * few else "train"
         for place, name in enumerate(names)

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from sottovoce.data.corpora import SUFFIXES
 from sottovoce.data.load import Entry
 from sottovoce.errors import InputError
 
 Waveform = NDArray[np.float64]
 
-SUFFIXES = (".wav", ".flac", ".ogg", ".mp3", ".opus", ".aiff")
 # A piece of a recording is taken where there is sound: at least this share of the loudest piece's energy.
 _LOUD = 0.25
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from sottovoce.core.draws import Draws
 from sottovoce.core.resampling import resample_clips
 from sottovoce.data.pack import FULL_SCALE, Pack
-from sottovoce.perception.answers import Answer, Answers, draw_split
+from sottovoce.perception.answers import Answer, Answers, split_speakers
 from sottovoce.perception.learned_network import SAMPLE_RATE
 
 SILENCE_SECONDS = 0.25
@@ -141,10 +141,8 @@ def split_rows(answers: Answers) -> dict[str, list[int]]:
     if found["train"] and found["valid"]:
         return found
     names = sorted({one.reference for one in answers.answers})
-    splits = {name: draw_split(name) for name in names}
-    if len(names) >= 2 and not {"train", "valid"} <= set(splits.values()):
-        # So few that chance left one empty: every fifth reference, at least one, is held out.
-        splits = {name: "valid" if place % 5 == 4 else "train" for place, name in enumerate(names)}
+    splits = split_speakers(names)
+    if len(names) == 2:
         splits[names[-1]] = "valid"
     drawn: dict[str, list[int]] = {"train": [], "valid": [], "test": []}
     for row, one in enumerate(answers.answers):
