@@ -3,8 +3,9 @@
 python benchmarks/listening.py                     # 200 on SQLite, 1,000 on PostgreSQL
 python benchmarks/listening.py --only sqlite --listeners 50 --think 1 2
 
-The server is `sottovoce listen serve` in a process of its own; the listeners are another, with a connection
-each that is kept open. PostgreSQL is started for the run from the programs that the tests find.
+The server is `sottovoce listen serve`; the listeners are another process, with kept connections that speak
+just enough HTTP, so that they take little of the cores that all share. PostgreSQL is started for the run from
+the programs that the tests find.
 """
 
 from __future__ import annotations
@@ -14,19 +15,22 @@ import asyncio
 import json
 import os
 import re
+import secrets
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
+import uvloop
 from sqlalchemy import select
 
 from sottovoce.listening.database import open_engine
@@ -52,24 +56,64 @@ class Tally:
     finished: int = 0
 
 
-class Link:
-    """One kept connection that speaks just enough HTTP; sends again until it is answered."""
+class Line(asyncio.Protocol):
+    """One kept connection."""
 
-    def __init__(self, place: tuple[str, int], tally: Tally) -> None:
-        self.place, self.tally = place, tally
-        self.streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.reply: asyncio.Future[tuple[int, bytes]] | None = None
+        self.head, self.parts, self.status, self.left = b"", list[bytes](), 0, -1
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.transport = None
+        if self.reply is not None and not self.reply.done():
+            self.reply.set_exception(ConnectionResetError())
+
+    def ask(self, request: bytes) -> asyncio.Future[tuple[int, bytes]]:
+        if self.transport is None:
+            raise ConnectionResetError
+        self.reply = asyncio.get_running_loop().create_future()
+        self.head, self.parts, self.left = b"", [], -1
+        self.transport.write(request)
+        return self.reply
+
+    def data_received(self, data: bytes) -> None:
+        if self.left < 0:
+            self.head += data
+            end = self.head.find(b"\r\n\r\n")
+            if end < 0:
+                return
+            start = self.head.index(b"content-length: ") + 16
+            self.status = int(self.head[9:12])
+            self.left = int(self.head[start : self.head.index(b"\r\n", start)])
+            data = self.head[end + 4 :]
+        self.parts.append(data)
+        self.left -= len(data)
+        if self.left == 0 and self.reply is not None:
+            self.reply.set_result((self.status, b"".join(self.parts)))
+
+
+class Link:
+    """A listener's connections, of which each request takes any; sends again until it is answered."""
+
+    def __init__(self, place: tuple[str, int], tally: Tally, source: Random, lines: int) -> None:
+        self.place, self.tally, self.source = place, tally, source
+        self.lines = [Line() for _ in range(lines)]
 
     async def call(self, method: str, path: str, body: Any, spent: list[float]) -> bytes:
         content = b"" if body is None else json.dumps(body).encode()
-        kind = "" if body is None else "Content-Type: application/json\r\n"
-        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{kind}Content-Length: {len(content)}\r\n\r\n"
+        kind = "" if body is None else f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n"
+        request = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{kind}\r\n".encode() + content
         pause = 0.25
         for attempt in range(60):
             start = time.perf_counter()
             try:
-                status, reply = await self._once(head.encode() + content)
-            except (OSError, asyncio.IncompleteReadError):
-                status, reply, self.streams = 0, b"", None
+                status, reply = await self._once(request)
+            except OSError:
+                status, reply = 0, b""
             if status in (200, 201):
                 if attempt == 0:
                     spent.append(1000 * (time.perf_counter() - start))
@@ -82,14 +126,15 @@ class Link:
         raise RuntimeError(f"{method} {path}: no answer after 60 attempts")
 
     async def _once(self, request: bytes) -> tuple[int, bytes]:
-        if self.streams is None:
-            self.streams = await asyncio.open_connection(*self.place)
-        reader, writer = self.streams
-        writer.write(request)
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = re.search(rb"content-length: (\d+)", head)
-        assert length is not None
-        return int(head[9:12]), await reader.readexactly(int(length[1]))
+        line = self.lines[0] if len(self.lines) == 1 else self.source.choice(self.lines)
+        if line.transport is None:
+            await asyncio.get_running_loop().create_connection(lambda: line, *self.place)
+        return await line.ask(request)
+
+    def close(self) -> None:
+        for line in self.lines:
+            if line.transport is not None:
+                line.transport.close()
 
 
 def answer_to(screen: dict[str, Any], source: Random) -> dict[str, Any]:
@@ -106,39 +151,76 @@ def answer_to(screen: dict[str, Any], source: Random) -> dict[str, Any]:
     return given
 
 
-async def sit(
-    number: int, place: tuple[str, int], think: tuple[float, float], arrive: float, tally: Tally
-) -> None:
+@dataclass(frozen=True)
+class Load:
+    """What is asked of a server. think: seconds a screen, from and to; arrive: within which all come;
+    stop: after which nobody begins another screen; kill: after which the server, or one of its workers, is
+    killed; lines: connections of a listener."""
+
+    listeners: int
+    think: tuple[float, float]
+    arrive: float
+    stop: float
+    kill: float | None = None
+    one: bool = False
+    lines: int = 1
+
+
+async def sit(number: int, place: tuple[str, int], load: Load, begin: float, tally: Tally) -> None:
     """One session: every clip of a screen is fetched, then comes a while of listening, then the answer."""
-    source, link = Random(number), Link(place, tally)
-    await asyncio.sleep(source.uniform(0, arrive))
-    joined = json.loads(await link.call("POST", "/api/sessions", {"arrived_with": {}}, tally.joins))
+    source = Random(number)
+    link = Link(place, tally, source, load.lines)
+    await asyncio.sleep(source.uniform(0, load.arrive))
+    arrival = {"arrived_with": {}, "token": secrets.token_urlsafe(32)}
+    joined = json.loads(await link.call("POST", "/api/sessions", arrival, tally.joins))
     token, screen = joined["token"], joined["screen"]
-    while screen["kind"] != "done":
+    while screen["kind"] != "done" and time.perf_counter() - begin < load.stop:
         for slot in slots_in(screen):
             await link.call("GET", f"/api/audio/{slot['audio']}?token={token}", None, tally.clips)
-        await asyncio.sleep(source.uniform(*think))
-        body = {"screen": screen["id"], "given": answer_to(screen, source), "seconds": think[0]}
+        await asyncio.sleep(source.uniform(*load.think))
+        body = {"screen": screen["id"], "given": answer_to(screen, source), "seconds": load.think[0]}
         reply = await link.call("POST", f"/api/sessions/{token}/answers", body, tally.answers)
         tally.told.append(screen["id"])
         screen = json.loads(reply)["screen"]
-    tally.finished += 1
-    if link.streams is not None:
-        link.streams[1].close()
+    tally.finished += screen["kind"] == "done"
+    link.close()
+
+
+def spent_by(root: int) -> float:
+    """Processor seconds of a process and all that it has started."""
+    tick, total, parents = os.sysconf("SC_CLK_TCK"), 0.0, dict[int, list[int]]()
+    times = dict[int, tuple[int, int]]()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            pid = int(path.parent.name)
+            parents.setdefault(int(fields[1]), []).append(pid)
+            times[pid] = (int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14]))
+    family = [root]
+    for pid in family:
+        family += parents.get(pid, [])
+        own, ended = times.get(pid, (0, 0))
+        total += own + ended
+    return total / tick
 
 
 class Server:
     """`sottovoce listen serve`, which can be killed and started again at the same address."""
 
-    def __init__(self, study: Path, url: str) -> None:
-        self.study, self.url, self.port = study, url, 0
+    def __init__(self, study: Path, url: str, workers: int | None) -> None:
+        self.study, self.url, self.workers, self.port = study, url, workers, 0
         self.start()
 
     def start(self) -> None:
         words = ["listen", "serve", str(self.study), "--db", self.url, "--port", str(self.port)]
+        words += [] if self.workers is None else ["--workers", str(self.workers)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "SOTTOVOCE_ADMIN_TOKEN": "of-a-benchmark-only"}
         self.process = subprocess.Popen(
-            [sys.executable, "-c", RUN, *words], stdout=subprocess.PIPE, text=True, env=environment
+            [sys.executable, "-c", RUN, *words],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            start_new_session=True,
         )
         assert self.process.stdout is not None
         for line in self.process.stdout:
@@ -149,33 +231,40 @@ class Server:
                 return
         raise RuntimeError("the server did not start")
 
-    def end(self, how: signal.Signals) -> None:
-        self.process.send_signal(how)
+    def kill(self) -> None:
+        """All of it at once."""
+        os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
-    def processor_seconds(self) -> float:
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    def kill_one(self) -> None:
+        """One of its workers."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        os.kill(int(children[0]), signal.SIGKILL)
+
+    def end(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait()
 
 
-async def crowd(
-    server: Server, count: int, think: tuple[float, float], arrive: float, kill_at: float | None
-) -> tuple[Tally, float, float]:
+async def crowd(server: Server, load: Load) -> tuple[Tally, float, float]:
     """All listeners at once: (what they saw, seconds, seconds without a server)."""
     tally, start, down = Tally(), time.perf_counter(), 0.0
     place = ("127.0.0.1", server.port)
-    work = [asyncio.create_task(sit(number, place, think, arrive, tally)) for number in range(count)]
-    if kill_at is not None:
-        await asyncio.sleep(kill_at)
+    work = [asyncio.create_task(sit(number, place, load, start, tally)) for number in range(load.listeners)]
+    if load.kill is not None:
+        await asyncio.sleep(load.kill)
         begin = time.perf_counter()
-        server.end(signal.SIGKILL)
-        await asyncio.to_thread(server.start)
-        down = time.perf_counter() - begin
+        if load.one:
+            server.kill_one()
+        else:
+            server.kill()
+            await asyncio.to_thread(server.start)
+            down = time.perf_counter() - begin
     await asyncio.gather(*work)
     return tally, time.perf_counter() - start, down
 
 
-def check(url: str, tally: Tally, listeners: int) -> str:
+def check(url: str, tally: Tally, load: Load) -> str:
     """Acknowledged answers beside the rows of the database: none lost, none doubled."""
     engine = open_engine(url)
     with engine.connect() as link:
@@ -188,10 +277,13 @@ def check(url: str, tally: Tally, listeners: int) -> str:
     lost = len(set(tally.told) - set(kept))
     doubled = len(places) - len(set(places)) + len(kept) - len(set(kept))
     unasked = len(set(kept) - set(tally.told))
-    # A session that began while the server died may have lost its reply: it stays open, without an answer.
-    finished = sessions.count("finished")
-    if finished != tally.finished or tally.finished != listeners:
-        raise RuntimeError(f"{finished} of {listeners} sessions are finished, listeners say {tally.finished}")
+    finished, listeners = sessions.count("finished"), load.listeners
+    if len(sessions) != listeners or finished != tally.finished:
+        raise RuntimeError(
+            f"{len(sessions)} sessions of {listeners} listeners, {finished} finished, of {tally.finished}"
+        )
+    if load.stop == inf and finished != listeners:
+        raise RuntimeError(f"{finished} of {listeners} sessions are finished")
     return f"{lost} / {doubled} / {unasked}"
 
 
@@ -217,75 +309,94 @@ def write_study(folder: Path) -> Path:
 
 @contextmanager
 def database(kind: str, folder: Path) -> Iterator[Any]:
-    """Makes addresses of new databases of a kind."""
+    """Makes addresses of new databases of a kind, and gives the process they are in, where they have one."""
     if kind == "sqlite":
-        yield lambda name: f"sqlite:///{folder / name}.db"
+        yield lambda name: (f"sqlite:///{folder / secrets.token_hex(4)}.db", None)
         return
     with tempfile.TemporaryDirectory(prefix="sottovoce-postgres-", ignore_cleanup_errors=True) as place:
         server = Postgres(Path(place))
         server.start()
         try:
-            yield lambda name: server.create()
+            pid = int((server.data / "postmaster.pid").read_text().split()[0])
+            yield lambda name: (server.create(), pid)
         finally:
             server.stop()
 
 
-def row(
-    name: str, server: Server, count: int, think: tuple[float, float], arrive: float, kill: float | None
-) -> str:
-    flat = think == (0.0, 0.0)
-    load, before = os.getloadavg()[0], server.processor_seconds()
-    tally, seconds, down = asyncio.run(crowd(server, count, think, 0.0 if flat else arrive, kill))
-    spent = "" if kill else f"{100 * (server.processor_seconds() - before) / seconds:.0f} %"
+def row(name: str, server: Server, load: Load, database_pid: int | None) -> str:
+    pids = [server.process.pid, os.getpid(), *([] if database_pid is None else [database_pid])]
+    busy, before = os.getloadavg()[0], [spent_by(pid) for pid in pids]
+    # The server is a child of this process, and its own entry.
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        tally, seconds, down = runner.run(crowd(server, load))
+    used = [spent_by(pid) - start for pid, start in zip(pids, before, strict=True)]
+    used[1] -= used[0]
+    shares = "" if load.kill else " / ".join(f"{100 * one / seconds:.0f}" for one in used)
     middle, high, highest = np.percentile(tally.answers, (50, 95, 99))
-    answers = len(tally.told)
+    answers, flat = len(tally.told), load.think == (0.0, 0.0)
     cells = [
-        name, f"{count:,}", "none" if flat else f"{think[0]:g} to {think[1]:g}", f"{answers:,}",
-        f"{answers / seconds:.0f}", f"{len(tally.clips) / seconds:.0f}", f"{middle:.0f}", f"{high:.0f}",
-        f"{highest:.0f}", f"{np.percentile(tally.joins, 95):.0f}", spent, f"{tally.troubles:,}",
-        f"{down:.1f}" if kill else "", check(server.url, tally, count), f"{load:.1f}",
+        name, f"{load.listeners:,}", "none" if flat else f"{load.think[0]:g} to {load.think[1]:g}",
+        str(server.workers or ""), f"{answers:,}", f"{answers / seconds:.0f}",
+        f"{len(tally.clips) / seconds:.0f}", f"{middle:.0f}", f"{high:.0f}", f"{highest:.0f}",
+        f"{np.percentile(tally.joins, 95):.0f}", shares, f"{tally.troubles:,}",
+        f"{down:.1f}" if load.kill else "", check(server.url, tally, load), f"{busy:.1f}",
     ]  # fmt: skip
     return "| " + " | ".join(cells) + " |"
 
 
 HEAD = (
-    "| run | listeners | think time, s | answers | answers/s | clips/s | p50, ms | p95, ms | p99, ms | "
-    "p95 of arriving, ms | processor | sent again | down, s | lost / doubled / unasked | load before |"
+    "| run | listeners | think time, s | workers | answers | answers/s | clips/s | p50, ms | p95, ms | "
+    "p99, ms | p95 of arriving, ms | processor: server / listeners / database, % | sent again | down, s | "
+    "lost / doubled / unasked | load before |"
 )
+RUNS = ("paced", "killed", "one killed", "flat")
 
 
 def main() -> None:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--only", choices=("sqlite", "postgresql"))
-    parser.add_argument("--runs", nargs="+", choices=("paced", "killed", "flat"))
+    parser.add_argument("--runs", nargs="+", choices=RUNS, default=RUNS)
     parser.add_argument("--listeners", type=int, help="instead of 200 and 1,000")
-    parser.add_argument("--think", type=float, nargs=2, default=(2.0, 4.0))
+    parser.add_argument("--think", type=float, nargs="+", default=(2.0, 4.0), help="from, to; or more pairs")
     parser.add_argument("--arrive", type=float, default=10.0, help="seconds within which all come")
+    parser.add_argument("--stop", type=float, default=inf, help="seconds after which nobody goes on")
+    parser.add_argument("--lines", type=int, default=1, help="connections of a listener, taken at random")
+    parser.add_argument("--workers", type=int, help="of the server, on PostgreSQL")
     options = parser.parse_args()
-    think = (options.think[0], options.think[1])
-    print(HEAD, "|---|" + "---:|" * 14, sep="\n", flush=True)
+    paces = list(zip(options.think[::2], options.think[1::2], strict=True))
+    print(HEAD, "|---|" + "---:|" * 15, sep="\n", flush=True)
     for kind, usual in (("sqlite", 200), ("postgresql", 1000)):
         if options.only not in (None, kind):
             continue
-        count = options.listeners or usual
         with (
             tempfile.TemporaryDirectory(prefix="sottovoce-load-") as place,
             database(kind, Path(place)) as at,
         ):
             study = write_study(Path(place))
-            for name, pace, kill in (
-                ("paced", think, None),
-                ("killed", think, 20.0),
-                ("flat", (0.0, 0.0), None),
-            ):
-                if name not in (options.runs or [name]):
+            for name in options.runs:
+                if name == "one killed" and kind == "sqlite":
                     continue
-                server = Server(study, at(name))
-                try:
-                    print(row(f"{kind}, {name}", server, count, pace, options.arrive, kill), flush=True)
-                finally:
-                    server.end(signal.SIGINT)
+                for pace in paces if name == "paced" else paces[:1]:
+                    load = Load(
+                        options.listeners or usual,
+                        (0.0, 0.0) if name == "flat" else pace,
+                        0.0 if name == "flat" else options.arrive,
+                        options.stop,
+                        20.0 if "killed" in name else None,
+                        name == "one killed",
+                        options.lines,
+                    )
+                    measure(f"{kind}, {name}", study, at, load, options.workers if kind != "sqlite" else None)
+
+
+def measure(name: str, study: Path, at: Any, load: Load, workers: int | None) -> None:
+    url, pid = at(name)
+    server = Server(study, url, workers)
+    try:
+        print(row(name, server, load, pid), flush=True)
+    finally:
+        server.end()
 
 
 if __name__ == "__main__":

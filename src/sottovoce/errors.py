@@ -38,3 +38,7 @@ class GradientError(SottovoceError, ArithmeticError):
 
 class StoreError(SottovoceError, OSError):
     """A run folder cannot be read or written."""
+
+
+class Stopped(SottovoceError):
+    """A run that was asked to stop did so; what is recorded stays, and the message says how to go on."""

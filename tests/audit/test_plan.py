@@ -189,3 +189,109 @@ def test_a_long_text_still_makes_the_name_of_a_folder() -> None:
     ids = [cell.id for cell in plan.cells()]
     assert max(len(one) for one in ids) == 200
     assert len(set(ids)) == len(ids) == 8
+
+
+RULED = {
+    "attacks": ["noise", "pgd(steps=5)"],
+    "budgets": ["snr(db=20)", "snr(db=30)"],
+    "defenses": ["none", "quantise"],
+    "attackers": ["adaptive", "transfer"],
+}
+
+
+def ids(**rules: object) -> list[str]:
+    return [cell.id for cell in make_plan({**RULED, **rules}).cells()]
+
+
+def test_exclude_drops_the_cells_that_match_every_key_of_a_rule() -> None:
+    assert ids(exclude=[{"defense": "none"}, {"attack": "pgd*", "budget": "snr(db=20)"}]) == [
+        "quantise_noise_evade_snr-db-20",
+        "quantise_noise_evade_snr-db-30",
+        "quantise_pgd-steps-5_evade_snr-db-30",
+        "quantise_pgd-steps-5_evade_snr-db-30_transfer",
+    ]
+    # Either of two texts, and the same part written another way.
+    assert ids(exclude=[{"defense": ["none", "quantise"], "budget": "snr( db = 20.0 )"}]) == [
+        "noise_evade_snr-db-30",
+        "pgd-steps-5_evade_snr-db-30",
+        "quantise_noise_evade_snr-db-30",
+        "quantise_pgd-steps-5_evade_snr-db-30",
+        "quantise_pgd-steps-5_evade_snr-db-30_transfer",
+    ]
+
+
+def test_a_name_alone_is_not_the_part_with_settings() -> None:
+    with pytest.raises(UnknownName, match="unknown attack in a rule of 'exclude': 'pgd': known: noise, pgd"):
+        ids(exclude=[{"attack": "pgd"}])
+    assert len(ids(exclude=[{"attack": "pgd(*"}])) == 4
+    # Brackets are letters and no pattern: a list of words is written with them.
+    listed = {"goals": ["evade", "force-nearest(choices=[yes, no])"], "defenses": ["none"]}
+    left = ids(**listed, exclude=[{"goal": "force-nearest(choices=[yes, no])"}])
+    assert [name.split("_")[1] for name in left] == ["evade"] * 4
+
+
+def test_include_adds_cells_to_what_is_left() -> None:
+    rules = {
+        "exclude": [{"attack": "*"}],
+        "include": [
+            {"attack": "cw", "defense": "none", "budget": "snr(db=50)"},
+            {"attack": "pgd(steps=5)", "defense": "quantise", "attacker": "transfer"},
+            {"attack": "fgsm", "defense": "n*", "goal": "force(text=go)", "budget": "snr(db=20)"},
+        ],
+    }
+    assert ids(**rules) == [
+        "cw_evade_snr-db-50",
+        "quantise_pgd-steps-5_evade_snr-db-20_transfer",
+        "quantise_pgd-steps-5_evade_snr-db-30_transfer",
+        "fgsm_force-text-go_snr-db-20",
+    ]
+    plan = make_plan({**RULED, **rules, "defenses": ["none", "quantise"]})
+    assert plan.every_defense == ("none", "quantise")
+    assert [str(goal) for goal in plan.every_goal] == ["evade", "force(text=go)"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"exclude": [{"atack": "pgd"}]}, "key of a rule of 'exclude': 'atack': did you mean 'attack'"),
+        ({"exclude": [{"attack": "nois"}]}, "did you mean 'noise'"),
+        ({"exclude": [{"attack": "noise", "attacker": "transfer"}]}, "no cell has together"),
+        ({"exclude": [{"attack": "*"}]}, "every one is excluded"),
+        ({"exclude": [{"model": "keyword"}]}, "drop the other keys"),
+        ({"exclude": ["noise"]}, "exclude.0"),
+        ({"include": [{"attack": "noise"}]}, "adds none"),
+        ({"include": [{"attack": "pdg"}]}, "did you mean 'pgd'"),
+        ({"include": [{"attack": "pgd(stepz=3)"}]}, "unknown setting of attack 'pgd': 'stepz'"),
+        ({"include": [{"budget": "l2*"}]}, "unknown budget in a rule of 'include'"),
+        ({"include": [{"defense": "quantize"}]}, "did you mean 'quantise'"),
+        ({"gpu_share": 2}, "gpu_share"),
+    ],
+)
+def test_a_bad_rule_is_one_clear_sentence(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make_plan({**RULED, **settings})
+
+
+def test_a_plan_from_before_there_were_rules_reads_the_same(tmp_path: Path) -> None:
+    old = [
+        "model", "data", "fit", "limit", "defenses", "average", "attackers", "black_box", "attacks", "goals",
+        "budgets", "metrics", "seed", "bits", "batch", "audio", "probe",
+    ]  # fmt: skip
+    (tmp_path / "plan.yaml").write_text(Plan().to_yaml())
+    assert list(read_plan(tmp_path / "plan.yaml")) == old
+
+
+def test_rules_survive_the_file(tmp_path: Path) -> None:
+    plan = make_plan(
+        {
+            **RULED,
+            "exclude": [{"attack": "noise", "budget": ["snr(db=20)", "snr(db=30)"]}],
+            "include": [{"attack": "cw", "defense": "none"}],
+            "gpu_share": 0.25,
+        }
+    )
+    (tmp_path / "plan.yaml").write_text(plan.to_yaml())
+    content = read_plan(tmp_path / "plan.yaml")
+    assert content["exclude"] == [{"attack": "noise", "budget": ["snr(db=20)", "snr(db=30)"]}]
+    assert (content["include"], content["gpu_share"]) == ([{"defense": "none", "attack": "cw"}], 0.25)
+    assert make_plan(content) == plan

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sottovoce.core.record import Record, RecordWriter, read_records
+from sottovoce.core.record import EVERY, LOADING, Record, RecordWriter, latest, read_keys, read_records
 from sottovoce.errors import StoreError
 
 
@@ -125,3 +125,68 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch: pytest.Monk
             with pytest.raises(StoreError, match="No space left on device; what was recorded before is safe"):
                 writer.write([record("b")])
     assert path.read_text() == record("a").to_line() + "\n"
+
+
+@pytest.mark.parametrize("size", [10, 65_535, 65_536, 65_537, 200_000])
+def test_a_torn_line_of_any_length_is_dropped(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "trials.jsonl"
+    path.write_text("whole\n" + "x" * size)
+    with RecordWriter(path) as writer:
+        writer.write([record("a")])
+    assert path.read_text() == "whole\n" + record("a").to_line() + "\n"
+
+
+def test_lines_have_a_version() -> None:
+    assert json.loads(record("a").to_line())["schema"] == 2
+    old = Record.from_line('{"cell": "c", "clip": "x", "status": "ok"}')
+    assert old.schema == 2
+
+
+@pytest.mark.parametrize("version", ["3", "0", '"new"', "null"])
+def test_a_version_that_nobody_knows_is_refused_with_its_line(tmp_path: Path, version: str) -> None:
+    path = tmp_path / "trials.jsonl"
+    line = f'{{"cell": "c", "clip": "x", "status": "ok", "schema": {version}}}'
+    path.write_text(record("a").to_line() + "\n" + line + "\n")
+    for read in (read_keys, lambda path: list(read_records(path))):
+        with pytest.raises(
+            StoreError, match=r"line 2: expected a record of schema 1 to 2, got schema .*version"
+        ):
+            read(path)
+
+
+def test_keys_without_figures(tmp_path: Path) -> None:
+    path = tmp_path / "trials.jsonl"
+    with RecordWriter(path) as writer:
+        writer.write([record("a"), Record(cell="c", clip="b", status="failed"), record("d")])
+    with path.open("a") as file:
+        file.write('{"cell": "c", "clip": "torn')
+    assert read_keys(path) == {
+        ("pgd, SNR 30 dB", "a"): "ok",
+        ("c", "b"): "failed",
+        ("pgd, SNR 30 dB", "d"): "ok",
+    }
+    path.write_text('{"cell": "c", "status": "ok"}\n')
+    with pytest.raises(StoreError, match=r"line 1: expected a record, got something else \(no 'clip'\)"):
+        read_keys(path)
+
+
+def test_the_last_record_of_a_key_counts(tmp_path: Path) -> None:
+    def of(cell: str, clip: str, status: str) -> Record:
+        return Record(cell=cell, clip=clip, status=status)  # type: ignore[arg-type]
+
+    lines = [
+        of("c", "a", "failed"), of("c", "b", "ok"), of("c", "e", "failed"), of(LOADING, "f", "failed"),
+        of("d", EVERY, "failed"), of("g", EVERY, "failed"), of("c", "a", "ok"), of("c", "b", "ok"),
+        of("c", "e", "failed"), of("d", "a", "skipped"), of("d", "f", "ok"), of("h", "a", "ok"),
+        of("h", EVERY, "failed"), of(LOADING, "k", "failed"),
+    ]  # fmt: skip
+    expected = {
+        ("c", "b"): "ok", ("c", "a"): "ok", ("c", "e"): "failed", ("d", "a"): "skipped", ("d", "f"): "ok",
+        ("g", EVERY): "failed", ("h", "a"): "ok", ("h", EVERY): "failed", (LOADING, "k"): "failed",
+    }  # fmt: skip
+    found = list(latest(lines))
+    assert len(found) == len(expected)
+    assert {each.key: each.status for each in found} == expected
+    with RecordWriter(tmp_path / "trials.jsonl") as writer:
+        writer.write(lines)
+    assert read_keys(tmp_path / "trials.jsonl") == expected

@@ -33,8 +33,7 @@ def add_study(link: Connection, name: str) -> None:
 
 
 def titles(database: Database) -> list[str]:
-    with database.reading() as link:
-        return sorted(link.scalars(select(STUDY.c.title)))
+    return database.read(lambda link: sorted(link.scalars(select(STUDY.c.title))))
 
 
 def test_migrations_make_the_tables_that_the_code_expects(database_url):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from sottovoce.errors import InputError, UnknownName
 from sottovoce.listening.blocks import AbxBlock, MushraBlock, NamingBlock, PreferenceBlock, SameDifferentBlock
 from sottovoce.listening.design import exposure, lay_out
 from sottovoce.listening.new import write_study
-from sottovoce.listening.sources import Candidate, keep, read_clips, read_run
+from sottovoce.listening.sources import Candidate, keep, leave_silence, read_clips, read_run
 from sottovoce.listening.study import Study, read_study
 
 WORDS = ("yes", "no", "up", "off")
@@ -98,6 +99,43 @@ def test_an_abx_from_an_audit(tmp_path: Path) -> None:
         assert Path(changed.path).parent.name == "study-clips"
         np.testing.assert_array_equal(soundfile.read(changed.path)[0], soundfile.read(clean.path)[0])
     assert set(exposure(study).values()) == {18}
+
+
+def test_silence_is_left_out_and_told_of(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", clips=8, cells=("pgd_20",))
+    records = read_run(run)
+    labels = ["silence", "_silence_", "", *(one.label for one in records[3:])]
+    silent = [replace(one, label=label) for one, label in zip(records, labels, strict=True)]
+    kept, dropped = leave_silence(silent)
+    assert ([one.clip for one in kept], dropped) == ([one.clip for one in records[3:]], 3)
+    # Where nothing has a label, nothing is known of it.
+    assert leave_silence([replace(one, label="") for one in records]) == (
+        [replace(one, label="") for one in records],
+        0,
+    )
+
+
+def test_a_run_with_silence_in_it(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", clips=4, cells=("pgd_20",))
+    lines = (run / "trials.jsonl").read_text().replace('"label":"up"', '"label":"silence"')
+    (run / "trials.jsonl").write_text(lines.replace('"label": "up"', '"label": "silence"'))
+    result = run_new(tmp_path / "study.yaml", "--from", run)
+    assert result.exit_code == 0, result.output
+    assert "left out 1 clips in which nothing is said" in " ".join(result.output.split())
+    study = read_study(tmp_path / "study.yaml")
+    assert {clip.label for clip in study.clips.values()} == {"yes", "no", "off"}
+    # Whoever asks for them gets them.
+    asked = new(tmp_path / "asked", "--from", run, "--where", "class=silence")
+    assert {clip.label for clip in asked.clips.values()} == {"silence"}
+
+
+def test_an_anchor_that_nobody_hears_is_told_of(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", clips=4)
+    result = run_new(tmp_path / "study.yaml", "--from", run, "--test", "mushra")
+    assert result.exit_code == 0, result.output
+    assert "clips at 16 kHz: the 7 kHz anchor sounds almost like the reference" in " ".join(
+        result.output.split()
+    )
 
 
 def test_the_folder_can_be_moved(tmp_path: Path) -> None:

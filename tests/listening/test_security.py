@@ -344,6 +344,9 @@ def test_the_api_offers_no_way_to_other_sessions(site):
     for name, schema in document["components"]["schemas"].items():
         if schema.get("type") == "object":
             assert schema["additionalProperties"] is False, name
+        for key, value in schema.get("properties", {}).items():
+            if "patternProperties" in value:
+                assert value["additionalProperties"] is False, (name, key)
 
 
 def test_what_is_said_of_a_mistake_does_not_repeat_it(site):

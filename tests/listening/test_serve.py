@@ -21,7 +21,7 @@ def said(monkeypatch, maker):
     study = maker.write(maker.content("abx") | {"volume": False})
 
     def run(*arguments: str) -> str:
-        monkeypatch.setattr(listen_serve, "run", lambda app, door, told: told())
+        monkeypatch.setattr(listen_serve, "run", lambda app, door, workers, console, told: told())
         result = CliRunner().invoke(app, [str(study), "--port", "0", *arguments], env={"COLUMNS": "200"})
         if result.exception is not None:
             raise result.exception
@@ -57,6 +57,18 @@ def test_a_port_that_is_taken(said):
         taken.listen()
         with pytest.raises(StoreError, match="choose another --port"):
             said("--port", str(taken.getsockname()[1]))
+
+
+def test_several_processes_need_a_database_that_they_can_share(said, monkeypatch):
+    with pytest.raises(InputError, match=r"expected --workers 1, got 2; .* PostgreSQL"):
+        said("--workers", "2")
+    assert "listeners:" in said("--workers", "1")
+    count = listen_serve.count_workers
+    assert (count(None, "sqlite:///a.db"), count(1, "sqlite:///a.db")) == (1, 1)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    assert (count(None, "postgresql://me@host/a"), count(3, "postgresql://me@host/a")) == (2, 3)
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    assert count(None, "postgresql://me@host/a") == 4
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,77 @@ def test_tabs_that_race_make_one_row(make_site, database_url):
     other.engine.dispose()
 
 
+def test_a_session_that_is_served_by_two_in_turn(make_site, slots, database_url):
+    """As behind two processes: each has in memory what it saw last."""
+    site = make_site("same-different", database_url, block={"comparisons": 6, "sentinels": 3})
+    other = site.open()
+    listener = site.listener()
+    number = 0
+    while listener.screen["kind"] != "done":
+        number += 1
+        first, second = (site, other) if number % 3 else (other, site)
+        for place, slot in enumerate(slots(listener.screen)):
+            client = (first, second)[place % 2].client
+            assert client.get(f"/api/audio/{slot['audio']}?token={listener.token}").status_code == 200
+        for one in (first, second):
+            shown = one.client.get(f"/api/sessions/{listener.token}/screen").json()
+            assert shown == {"screen": listener.screen, "feedback": None, "title": "A test"}
+        listener.client = first.client
+        told = listener.post().content
+        # A tab that sends the same to the other one is told the same, and makes no second row.
+        listener.client = second.client
+        assert listener.post().content == told
+        listener.screen = json.loads(told)["screen"]
+    assert [row.place for row in site.rows()] == list(range(number))
+    other.engine.dispose()
+
+
+TOKEN = "T" * 43
+
+
+def test_an_arrival_that_is_sent_again_takes_no_second_seat(make_site, database_url):
+    site = make_site("abx", database_url)
+    other = site.open()
+    body = {"arrived_with": {"PROLIFIC_PID": "p1"}, "token": TOKEN}
+    with ThreadPoolExecutor(8) as pool:
+        clients = [site.client, other.client] * 4
+        replies = list(pool.map(lambda client: client.post("/api/sessions", json=body), clients))
+    told = [reply.json() for reply in replies if reply.status_code == 201]
+    assert {reply.status_code for reply in replies} <= {201, 503} and told
+    assert all(one == {"token": TOKEN, "title": "A test", "screen": told[0]["screen"]} for one in told)
+    assert [(row.seat, row.arrived_with) for row in sessions(site)] == [(0, {"PROLIFIC_PID": "p1"})]
+    # It is told where the session stands, however late it comes.
+    listener = site.listener()
+    listener.token, listener.screen = TOKEN, told[0]["screen"]
+    listener.answer()
+    again = other.client.post("/api/sessions", json=body)
+    assert (again.status_code, again.json()["screen"]) == (201, listener.screen)
+    assert [row.seat for row in sessions(site)] == [0, 1]
+    other.engine.dispose()
+
+
+def test_a_token_that_was_used_for_another_study_is_refused(make_site, tmp_path: Path):
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    clock = Clock()
+    site = make_site("abx", url)
+    assert site.client.post("/api/sessions", json={"token": TOKEN}).status_code == 201
+    changed = make_site("abx", url, instructions="New words.", settings={"clock": clock})
+    refused = changed.client.post("/api/sessions", json={"token": TOKEN})
+    assert (refused.status_code, refused.json()["code"]) == (404, "unknown-session")
+    other = {"token": "U" * 43}
+    assert changed.client.post("/api/sessions", json=other).status_code == 201
+    clock.ahead = timedelta(days=31)
+    assert changed.client.post("/api/sessions", json=other).status_code == 404
+    assert len(sessions(site)) == 2
+
+
+@pytest.mark.parametrize("token", ["", "short", "T" * 42, "T" * 44, "T" * 42 + "!", 43])
+def test_a_token_that_could_be_guessed_is_refused(site, token):
+    reply = site.client.post("/api/sessions", json={"token": token})
+    assert (reply.status_code, reply.json()["code"]) == (422, "bad-request")
+    assert sessions(site) == []
+
+
 def test_a_session_goes_on_after_a_restart(make_site, database_url):
     site = make_site("same-different", database_url, block={"comparisons": 6, "sentinels": 3})
     listener = site.listener()

@@ -6,12 +6,16 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from sottovoce.audit.plan import Plan
+from sottovoce.audit.defense import NO_DEFENSE
+from sottovoce.audit.plan import Cell, Plan
+from sottovoce.audit.work import Work
 from sottovoce.core.batch import AudioBatch
+from sottovoce.core.draws import Draws
 from sottovoce.core.target import Target, check_clips
+from sottovoce.core.universal import Perturbation, UniversalAttack
 from sottovoce.data.corpora import open_corpus
 from sottovoce.data.load import Clip, Corpus, Failure, collate
-from sottovoce.errors import SottovoceError
+from sottovoce.errors import InputError, SottovoceError
 
 MOST_CLIPS = 240
 OWN = "embedded"
@@ -57,6 +61,22 @@ def fitting_set(plan: Plan, corpus: Corpus, target: Target) -> tuple[Corpus, fro
         seen[group] += 1
     half = replace(corpus, entries=tuple(taken)).limit(MOST_CLIPS, plan.seed)
     return half, frozenset(entry.id for entry in half.entries)
+
+
+def fitted_cell(cell: Cell) -> Cell:
+    """The cell whose perturbation is played: one that knows no defense is fitted on the bare model, once."""
+    if cell.attacker != "transfer":
+        return cell
+    return replace(cell, defense=NO_DEFENSE, attacker="plain")
+
+
+def fit_perturbation(plan: Plan, work: Work, corpus: Corpus, target: Target, device: str) -> Perturbation:
+    """The perturbation of a universal cell. target: the bare one."""
+    if not isinstance(work.attack, UniversalAttack):
+        raise InputError(f"cell {work.name!r}: expected a universal attack to fit, got another; name one.")
+    clips, _ = fitting_set(plan, corpus, target)
+    batches = Batches(clips, work.through, plan.batch, device)
+    return work.attack.fit(work.through, batches, work.goal, work.budget, draws=Draws(plan.seed))
 
 
 def usable(target: Target, clips: Sequence[Clip]) -> tuple[list[Clip], list[Failure]]:

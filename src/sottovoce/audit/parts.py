@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import yaml
@@ -33,6 +34,11 @@ class Part:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
+        # A plan of hundreds of cells asks for the text of a part in each of them.
         if not self.settings:
             return self.name
         return f"{self.name}({', '.join(f'{key}={_write(value)}' for key, value in self.settings.items())})"

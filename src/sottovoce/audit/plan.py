@@ -7,6 +7,7 @@ a defense is as strong as it is under the strongest of the three, and no one kno
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
@@ -20,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sottovoce import __version__, registry
 from sottovoce.audit.defense import NO_DEFENSE, Defense
 from sottovoce.audit.parts import Part
+from sottovoce.audit.rule import CELL, RUN, Rule
 from sottovoce.core.attack import Attack, Sight
 from sottovoce.core.budget import Ball
 from sottovoce.core.target import Says, Target
@@ -65,6 +67,11 @@ class Cell:
         if len(name) <= LONGEST_ID:
             return name
         return f"{name[: LONGEST_ID - 9]}-{sha256(name.encode()).hexdigest()[:8]}"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What a rule can ask of it."""
+        return {name: str(getattr(self, name)) for name in CELL}
 
     @property
     def budget_title(self) -> str:
@@ -129,6 +136,11 @@ class Plan(BaseModel):
         ge=0,
         description="clips on which the strongest attack is tried again with more steps and passes; 0: none",
     )
+    exclude: tuple[Rule, ...] = Field((), description="rules about cells to drop; see docs/plans.md")
+    include: tuple[Rule, ...] = Field((), description="rules about cells to add to what is left")
+    gpu_share: float = Field(
+        1.0, ge=0.0, le=1.0, description="how much of a GPU one worker on this model asks a cluster for"
+    )
 
     @staticmethod
     def usual(says: Says) -> dict[str, Any]:
@@ -143,16 +155,65 @@ class Plan(BaseModel):
         }
 
     def cells(self) -> list[Cell]:
-        cells = [cell for defense in self.defenses for cell in self._behind(defense)]
-        ids = [cell.id for cell in cells]
-        for cell in cells:
-            if ids.count(cell.id) > 1:
-                raise InputError(f"expected every cell once, got {cell.id!r} twice; drop the repeated entry.")
+        """The grid in order, less what `exclude` drops, and then what `include` adds."""
+        listed = self._listed()
+        cells = [cell for cell in listed if not self._excluded(cell)]
+        cells += self._added(cells)
         if not cells:
             raise InputError(
-                "expected at least one defense, attack, goal and budget, got an empty list; name one."
+                "expected at least one cell, got none: every one is excluded; mend the rules."
+                if listed
+                else "expected at least one defense, attack, goal and budget, got an empty list; name one."
             )
         return cells
+
+    def _excluded(self, cell: Cell) -> bool:
+        # To write a cell out takes longer than to make it.
+        facts = cell.facts if self.exclude else {}
+        return any(rule.matches(facts) for rule in self.exclude)
+
+    def _listed(self) -> list[Cell]:
+        cells = [cell for defense in self.defenses for cell in self._behind(defense)]
+        for name, times in Counter(cell.id for cell in cells).items():
+            if times > 1:
+                raise InputError(f"expected every cell once, got {name!r} twice; drop the repeated entry.")
+        return cells
+
+    def _added(self, cells: list[Cell]) -> list[Cell]:
+        """Cells that the rules of `include` stand for and that are not there yet."""
+        seen, found = {cell.id for cell in cells}, []
+        for rule in self.include:
+            new = [cell for cell in self._meant(rule) if cell.id not in seen]
+            if not new:
+                raise InputError(
+                    f"expected a rule of 'include' to add a cell, got {rule}, which adds none; drop it."
+                )
+            seen |= {cell.id for cell in new}
+            found += new
+        return found
+
+    def _meant(self, rule: Rule) -> Iterator[Cell]:
+        """What a rule stands for; where it does not name a key, the plan's own list of it."""
+        goals = [Part.parse(text) for text in rule.choices("goal", map(str, self.goals))]
+        budgets = [Part.parse(text) for text in rule.choices("budget", map(str, self.budgets))]
+        for defense in rule.choices("defense", self.defenses):
+            for text in rule.choices("attack", map(str, self.attacks)):
+                attack = Part.parse(text)
+                for attacker, goal, budget in product(self._forms(defense, attack), goals, budgets):
+                    cell = Cell(defense, attack, goal, budget, attacker)
+                    if rule.matches({"attacker": attacker}):
+                        yield cell
+
+    @property
+    def every_defense(self) -> tuple[str, ...]:
+        """Those listed, and those that only `include` names."""
+        return tuple(dict.fromkeys([*self.defenses, *(cell.defense for cell in self.cells())]))
+
+    @property
+    def every_goal(self) -> tuple[Part, ...]:
+        """Those listed, and those that only `include` names."""
+        named = {str(goal): goal for goal in (*self.goals, *(cell.goal for cell in self.cells()))}
+        return tuple(named.values())
 
     def _behind(self, defense: str) -> Iterator[Cell]:
         """All cells of one defense: each attack in all its forms, then the black box that joins them."""
@@ -191,11 +252,19 @@ class Plan(BaseModel):
 
     def check(self) -> None:
         """Build every part once, so that a bad plan stops before any work."""
+        for rule in (*self.exclude, *self.include):
+            if any(getattr(rule, key) for key in RUN):
+                raise InputError(
+                    f"expected rules about {', '.join(CELL)} in a plan of one model, got {rule}; drop the "
+                    "other keys."
+                )
+        for rule in self.exclude:
+            rule.refuse("exclude", [cell.facts for cell in self._listed()])
         for cell in self.cells():
             cell.goal.build("goal")
             cell.budget.build("budget")
             cell.attack.build(attack_kind(cell.attack.name))
-        for defense in self.defenses:
+        for defense in self.every_defense:
             Defense.parse(defense)
         if self.black_box is not None and sight(self.black_box) not in ("scores", "decisions"):
             raise InputError(
@@ -206,7 +275,12 @@ class Plan(BaseModel):
             registry.find("metric", name)
 
     def to_yaml(self) -> str:
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        content = self.model_dump(mode="json")
+        # A plan that does not use them reads as it did before there were any, and so keeps its run id.
+        for name in ("exclude", "include", "gpu_share"):
+            if getattr(self, name) == Plan.model_fields[name].default:
+                del content[name]
+        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 
     @property
     def run_id(self) -> str:
@@ -216,16 +290,27 @@ class Plan(BaseModel):
 
 def make_plan(settings: dict[str, Any]) -> Plan:
     """A checked plan; mistakes become one clear sentence."""
-    try:
-        plan = Plan(**settings)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(place) for place in first["loc"])
-        if first["type"] == "extra_forbidden":
-            raise UnknownName("plan entry", key, Plan.model_fields) from None
-        raise InputError(f"plan entry {key!r}: {first['msg']}, got {first['input']!r}; mend it.") from None
+    plan = read_entries(settings)
     plan.check()
     return plan
+
+
+def read_entries(settings: dict[str, Any], where: str = "plan entry") -> Plan:
+    """A plan with entries of the right kind, its parts and rules not looked at yet. where: for messages."""
+    try:
+        return Plan(**settings)
+    except ValidationError as error:
+        raise _mistake(error, where) from None
+
+
+def _mistake(error: ValidationError, where: str) -> InputError:
+    first = error.errors()[0]
+    place = [str(one) for one in first["loc"]]
+    if first["type"] == "extra_forbidden":
+        if len(place) == 1:
+            return UnknownName(where, place[0], Plan.model_fields)
+        return UnknownName(f"key of a rule of {place[0]!r}:", place[-1], (*RUN, *CELL))
+    return InputError(f"{where} {'.'.join(place)!r}: {first['msg']}, got {first['input']!r}; mend it.")
 
 
 def read_plan(path: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ too, in a file of their own; `sottovoce.audit.sanity` reads them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -16,18 +16,17 @@ from torch import Tensor
 
 from sottovoce import registry
 from sottovoce.audit.defense import NO_DEFENSE
-from sottovoce.audit.fit import usable
 from sottovoce.audit.parts import Part
 from sottovoce.audit.plan import Cell, Plan
-from sottovoce.audit.store import RunFolder
 from sottovoce.audit.summary import LEADS, Outcomes, gather, lead_of
-from sottovoce.audit.work import Measure, Runner, Work, assemble
-from sottovoce.core.attack import Attack, Trial, climb
+from sottovoce.audit.task import ProbeTask
+from sottovoce.audit.work import Measure, Work
+from sottovoce.core.attack import Trial, climb
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
+from sottovoce.core.record import Key, Record
 from sottovoce.core.target import Target
 from sottovoce.core.transform import Averaged
-from sottovoce.data.load import Clip, Corpus
 
 Measures = dict[str, Measure]
 HEARINGS = 32
@@ -38,32 +37,33 @@ NOTHING_LEFT = 1.0
 """A leading figure from which on trying harder is of no use."""
 
 
-def run_probes(
+def probe_tasks(
     plan: Plan,
-    folder: RunFolder,
-    corpus: Corpus,
-    target: Target,
-    device: str,
-    tell: Callable[[str], None] = lambda note: None,
-) -> None:
-    """Probe every target of a plan whose records are complete, but for what was probed before."""
+    records: Iterable[Record],
+    done: Container[Key],
+    work_of: Callable[[str], Work],
+    order: Sequence[str],
+) -> Iterator[ProbeTask]:
+    """What is left to probe of a plan whose records are complete: the strongest attack on each target.
+
+    done: the keys of probes on record. work_of: a cell with its parts built, by its id.
+    order: all clips in the order of the corpus, since records come in any.
+    """
     if not plan.probe:
         return
-    silent = plan.model_copy(update={"audio": "none"})
-    done = {record.key for record in folder.probes()}
-    outcomes = gather(folder.records())
-    with folder.probe_writer() as writer:
-        for cell, lead in choose_cells(plan, outcomes):
-            clips = _load(corpus, target, spread(list(outcomes[cell.id].values(lead)), plan.probe), plan)
-            # Where the attack leaves nothing to gain, its gradient is all there is to look at.
-            harder = outcomes[cell.id].ratio(lead) < NOTHING_LEFT
-            for work, measures in _works(plan, cell, target, harder):
-                assert isinstance(work.attack, Attack)
-                todo = [clip for clip in clips if (work.name, clip.id) not in done]
-                if todo:
-                    tell(f"probing {work.name}")
-                    runner = Runner(silent, work, work.attack, measures, folder, device)
-                    writer.write(runner.records(todo))
+    outcomes, ranks = gather(records), {clip: rank for rank, clip in enumerate(order)}
+    for cell, lead in choose_cells(plan, outcomes):
+        known = sorted(outcomes[cell.id].values(lead), key=ranks.__getitem__)
+        clips = spread(known, plan.probe)
+        # Where the attack leaves nothing to gain, its gradient is all there is to look at.
+        harder = outcomes[cell.id].ratio(lead) < NOTHING_LEFT
+        for steps, passes in _settings(plan, work_of(cell.id), harder):
+            name = _name(cell, steps, passes)
+            todo = [clip for clip in clips if (name, clip) not in done]
+            slopes = (steps, passes) == (steps_of(cell.attack), plan.passes(work_of(cell.id).target))
+            for first in range(0, len(todo), plan.batch):
+                some = tuple(todo[first : first + plan.batch])
+                yield ProbeTask(plan, cell.id, some, name, steps, passes, slopes)
 
 
 def choose_cells(plan: Plan, outcomes: Mapping[str, Outcomes]) -> list[tuple[Cell, str]]:
@@ -108,43 +108,38 @@ def spread(names: Sequence[str], count: int) -> list[str]:
     return [names[place * len(names) // count] for place in range(count)]
 
 
-def _load(corpus: Corpus, target: Target, names: Sequence[str], plan: Plan) -> list[Clip]:
-    wanted = set(names)
-    some = replace(corpus, entries=tuple(entry for entry in corpus if entry.id in wanted))
-    return [
-        clip for clips, _ in some.chunks(plan.batch, target.sample_rate) for clip in usable(target, clips)[0]
-    ]
-
-
-def _works(plan: Plan, cell: Cell, bare: Target, harder: bool) -> Iterator[tuple[Work, Measures]]:
-    """The cell as it was, then with more steps and, where the target is random, with more passes."""
-    work, steps = assemble(plan, cell, bare), steps_of(cell.attack)
-    passes = plan.passes(work.target)
-    known = [] if cell.defense == NO_DEFENSE else [bare]
-    yield _changed(work, steps, passes), _measures(plan, work, [work.through, *known])
+def _settings(plan: Plan, work: Work, harder: bool) -> Iterator[tuple[int | None, int]]:
+    """Steps and passes: as they were, then more steps and, where the target is random, more passes."""
+    steps, passes = steps_of(work.cell.attack), plan.passes(work.target)
+    yield steps, passes
     if harder and steps is not None:
-        yield _changed(work, MORE * steps, passes), _measures(plan, work)
+        yield MORE * steps, passes
     if harder and work.target.random:
-        yield _changed(work, steps, MORE * passes), _measures(plan, work)
+        yield steps, MORE * passes
 
 
-def _changed(work: Work, steps: int | None, passes: int) -> Work:
-    part, words = work.cell.attack, [work.cell.id]
+def _name(cell: Cell, steps: int | None, passes: int) -> str:
+    words = [cell.id] if steps is None else [cell.id, f"steps-{steps}"]
+    return "_".join([*words, f"passes-{passes}"])
+
+
+def probe_work(work: Work, task: ProbeTask) -> Work:
+    """A cell with the steps and the passes of a probe."""
+    part = work.cell.attack
     facts = {
         "probe": work.cell.id,
         "defense": work.cell.defense,
         "random": "yes" if work.target.random else "no",
-        "passes": str(passes),
+        "passes": str(task.passes),
     }
-    if steps is not None:
-        part = Part(part.name, {**part.settings, "steps": steps})
-        facts["steps"] = str(steps)
-        words.append(f"steps-{steps}")
+    if task.steps is not None:
+        part = Part(part.name, {**part.settings, "steps": task.steps})
+        facts["steps"] = str(task.steps)
     return replace(
         work,
         attack=part.build("attack"),
-        through=Averaged(work.target, passes) if passes > 1 else work.target,
-        name="_".join([*words, f"passes-{passes}"]),
+        through=Averaged(work.target, task.passes) if task.passes > 1 else work.target,
+        name=task.name,
         facts=facts,
     )
 
@@ -155,12 +150,13 @@ def steps_of(attack: Part) -> int | None:
     return found if isinstance(found, int) else None
 
 
-def _measures(plan: Plan, work: Work, slopes: Sequence[Target] = ()) -> Measures:
+def probe_measures(plan: Plan, work: Work, bare: Target, slopes: bool) -> Measures:
     """What is recorded of a probe: the figures that may lead, and the objective before and after.
 
-    slopes: the target that the attack works on and the bare model, where the lengths of their gradients at
-        the clean clip are wanted.
+    slopes: whether the lengths of gradients at the clean clip are wanted too, of the target that the attack
+        works on and, behind a defense, of the bare model.
     """
+    followed = [work.through, *([] if work.cell.defense == NO_DEFENSE else [bare])] if slopes else []
     draws, target, goal = Draws(plan.seed).turn("probe"), work.target, work.goal
     fair = Averaged(target, HEARINGS) if target.random else target
     metrics = [registry.find("metric", name)() for name in LEADS]
@@ -182,7 +178,7 @@ def _measures(plan: Plan, work: Work, slopes: Sequence[Target] = ()) -> Measures
         **measures,
         "objective": lambda trial: objective(trial, trial.adversarial),
         "clean-objective": lambda trial: objective(trial, trial.clean),
-        **{name: slope(known) for name, known in zip(("gradient", "bare-gradient"), slopes, strict=False)},
+        **{name: slope(known) for name, known in zip(("gradient", "bare-gradient"), followed, strict=False)},
     }
 
 

@@ -1,34 +1,39 @@
-"""Running a plan: every clip through every cell, one record each, nothing lost on the way."""
+"""Running a plan: every clip through every cell, one record each, nothing lost on the way.
+
+The driver makes tasks, an engine has them done, and the driver alone writes what comes back: first the
+sounds, then the lines that name them. So a kill at any moment loses what was under way and nothing else.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from inspect import signature
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import final
+from uuid import uuid4
 
-import torch
-
-from sottovoce import registry
-from sottovoce.audit.defense import NO_DEFENSE
-from sottovoce.audit.fit import Batches, fitting_set, open_clips, usable
-from sottovoce.audit.parts import Part
+from sottovoce.audit.bench import Bench
+from sottovoce.audit.engines.engine import Engine
+from sottovoce.audit.engines.inline import Inline
+from sottovoce.audit.fit import fitted_cell, fitting_set
+from sottovoce.audit.lock import hold
+from sottovoce.audit.manifest import hash_manifest, take_manifest
+from sottovoce.audit.opening import find_device, open_target
 from sottovoce.audit.plan import Cell, Plan
-from sottovoce.audit.probe import run_probes
+from sottovoce.audit.probe import probe_tasks
+from sottovoce.audit.stop import stopping
 from sottovoce.audit.store import RunFolder, describe
-from sottovoce.audit.work import Runner, Work, assemble, failed
-from sottovoce.core.attack import Attack
-from sottovoce.core.draws import Draws
-from sottovoce.core.metric import Metric
+from sottovoce.audit.task import AttackTask, Done, FitTask, Lost, ProbeTask, Task, halves
+from sottovoce.audit.work import failed
+from sottovoce.core.record import EVERY, LOADING, Key, RecordWriter, Status
 from sottovoce.core.target import Target
-from sottovoce.core.universal import Perturbation
-from sottovoce.data.load import Corpus, Failure
-from sottovoce.errors import InputError
+from sottovoce.data.load import Corpus
+from sottovoce.errors import InputError, SottovoceError, Stopped
+
+__all__ = ["LOADING", "Advance", "find_device", "open_target", "run_audit"]
 
 Advance = Callable[[int, str], None]
 """Told how many trials were finished, and what is under way."""
-LOADING = "load"
-"""The cell of a clip that could not be used in any."""
 
 
 def run_audit(
@@ -37,94 +42,240 @@ def run_audit(
     *,
     device: str = "auto",
     target: Target | None = None,
+    engine: Engine | None = None,
+    retry_failed: bool = False,
+    keep_going: bool = False,
     begin: Callable[[int], None] = lambda trials: None,
     advance: Advance = lambda done, note: None,
 ) -> RunFolder:
     """Run what is not yet recorded. A bad plan raises before any work; a bad clip is recorded as failed.
 
     target: the plan's model where it is open already.
+    engine: who does the work; None: this process, on `device`. It stays open.
+    retry_failed: whether what is recorded as failed is done again.
+    keep_going: whether a model that cannot be opened and a cell that cannot be put together are recorded as
+        failed, one record a cell, and the rest runs.
     begin: told how many trials there will be, once the model and the clips are open.
+
+    SIGINT and SIGTERM stop it after what is under way: `Stopped`. A second SIGINT does not wait.
     """
-    device = find_device(device)
-    target = open_target(plan.model, device) if target is None else target
-    corpus = open_clips(plan.data, target)
-    corpus = corpus.limit(plan.limit, plan.seed) if plan.limit else corpus
-    begin(len(corpus) * len(plan.cells()))
-    metrics = [each for each in _metrics(plan) if each.says in (None, target.says)]
-    measures = {each.name: each.measure for each in metrics}
-    reasons = {each.name: each.reasons for each in metrics}
-    works = [assemble(plan, cell, target) for cell in plan.cells()]
+    if engine is None:
+        with Inline(device) as own:
+            return run_audit(
+                plan, out, target=target, engine=own, retry_failed=retry_failed, keep_going=keep_going,
+                begin=begin, advance=advance,
+            )  # fmt: skip
     folder = RunFolder(out)
-    folder.prepare(plan, describe(plan.run_id, device, corpus.note))
-    done = {record.key for record in folder.records()}
-    with folder.writer() as writer:
-        fitted = [(work, *_ready(plan, work, corpus, folder, device, advance)) for work in works]
-        for clips, failures in corpus.chunks(plan.batch, target.sample_rate):
-            clips, refused = usable(target, clips)
-            unused: list[Failure] = [*failures, *refused]
-            lost = [failed(LOADING, item.id, item.label, item.reason) for item in unused]
-            writer.write([record for record in lost if record.key not in done])
-            advance(len(lost) * len(works), "loading")
-            for work, attack, held_out in fitted:
-                todo = [clip for clip in clips if (work.cell.id, clip.id) not in done and held_out(clip.id)]
-                runner = Runner(plan, work, attack, measures, folder, device, reasons)
-                writer.write(runner.records(todo))
-                advance(len(clips), work.cell.id)
-    run_probes(plan, folder, corpus, target, device, lambda note: advance(0, note))
+    folder.check(plan)
+    # An engine elsewhere has devices of its own: here the target is only looked at.
+    bench = Bench("cpu") if engine.bench is None else engine.bench
+    if target is not None:
+        bench.offer(plan.model, target)
+    with hold(folder.path), stopping(lambda note: advance(0, note)) as stop:
+        Driver(plan, folder, engine, bench, stop, advance, retry_failed, keep_going).run(begin)
     return folder
 
 
-def open_target(spec: str, device: str) -> Target:
-    """A target from `name`, `name:argument` such as `huggingface:FOLDER`, or `name(setting=value, ...)`."""
-    if spec.endswith(")"):
-        part = Part.parse(spec)
-        made: Target = registry.build("target", part.name, {**part.settings, "device": device})
-        return made
-    name, _, argument = spec.partition(":")
-    maker = registry.find("target", name)
-    words = [argument] if argument else []
-    try:
-        signature(maker).bind(*words, device=device)
-    except TypeError:
-        wanted = [word for word in signature(maker).parameters if word != "device"]
-        usage = ":".join([name, *(word.upper() for word in wanted[:1])])
-        raise InputError(f"expected a model like {usage}, got {spec!r}; write it that way.") from None
-    target: Target = maker(*words, device=device)
-    return target
+@final
+class Driver:
+    """One plan on its way into one folder, which nobody else writes to."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        folder: RunFolder,
+        engine: Engine,
+        bench: Bench,
+        stop: Callable[[], bool],
+        advance: Advance,
+        retry_failed: bool,
+        keep_going: bool,
+    ) -> None:
+        self.plan, self.folder, self.engine, self.bench = plan, folder, engine, bench
+        self.stop, self.advance = stop, advance
+        self.retry_failed, self.keep_going = retry_failed, keep_going
+        self.id = uuid4().hex
+        self.cells = plan.cells()
+        self.done = self._on_record(folder.keys())
+
+    def run(self, begin: Callable[[int], None]) -> None:
+        self.cells = [cell for cell in self.cells if (cell.id, EVERY) not in self.done]
+        broken = self._open() if self.cells else {}
+        with self.folder.writer() as writer:
+            self._drop(broken, writer)
+            if not self.cells:
+                return
+            corpus = self.bench.corpus(self.plan)
+            begin(len(corpus) * len(self.cells))
+            perturbations, fit_ids = self._fit(corpus, writer)
+            tasks = self._attacks(corpus, perturbations, fit_ids)
+            self._finish(tasks, writer, self.done)
+        if self.plan.probe:
+            self._probe()
+
+    def _open(self) -> dict[str, str]:
+        """Open what the plan names and make the folder. Cells that cannot be put together, and why."""
+        plan, bench, broken = self.plan, self.bench, dict[str, str]()
+        try:
+            self.engine.offer(plan.model, bench.target(plan))
+            corpus = bench.corpus(plan)
+        except Exception as error:
+            if not self.keep_going:
+                raise
+            self.folder.prepare(plan, describe(plan.run_id, self.engine.device))
+            return {cell.id: _say(error) for cell in self.cells}
+        for cell in self.cells:
+            try:
+                bench.work(plan, cell.id)
+            except SottovoceError as error:
+                if not self.keep_going:
+                    raise
+                broken[cell.id] = str(error)
+        manifest = take_manifest(corpus, plan.data)
+        began = any(clip != EVERY for _, clip in self.done)
+        remark = self.folder.check_corpus(corpus, manifest, began=began)
+        about = describe(
+            plan.run_id,
+            self.engine.device,
+            corpus.note,
+            workers=self.engine.workers,
+            corpus=hash_manifest(manifest),
+        )
+        self.folder.prepare(plan, about)
+        if remark:
+            self.advance(0, remark)
+        return broken
+
+    def _fit(self, corpus: Corpus, writer: RecordWriter) -> tuple[dict[str, bytes], frozenset[str]]:
+        """The perturbations of universal cells, by the cell, and the clips that they were fitted on."""
+        universal = [cell for cell in self.cells if cell.universal]
+        if not universal:
+            return {}, frozenset()
+        _, fit_ids = fitting_set(self.plan, corpus, self.bench.target(self.plan))
+        judged = [entry.id for entry in corpus if entry.id not in fit_ids]
+        wanted = [cell for cell in universal if self._todo(cell, judged)]
+        paths = {cell.id: self.folder.perturbation_path(fitted_cell(cell).id) for cell in wanted}
+        missing = dict.fromkeys(fitted_cell(cell).id for cell in wanted if not paths[cell.id].exists())
+        tasks = (self._note(FitTask(self.plan, cell), f"fitting {cell}") for cell in missing)
+        for done in self._drive(tasks):
+            assert isinstance(done, Done)
+            if done.perturbation is not None:
+                self.folder.save_perturbation(
+                    done.perturbation, self.folder.perturbation_path(done.task.cell)
+                )
+                continue
+            if not self.keep_going:
+                raise InputError(done.reason)
+            lost = [cell.id for cell in wanted if fitted_cell(cell).id == done.task.cell]
+            self._drop(dict.fromkeys(lost, done.reason), writer)
+        return {cell: path.read_bytes() for cell, path in paths.items() if path.exists()}, fit_ids
+
+    def _attacks(
+        self, corpus: Corpus, perturbations: dict[str, bytes], fit_ids: frozenset[str]
+    ) -> Iterator[Task]:
+        """Chunk by chunk through every cell, so that a worker can keep the clips that it has loaded."""
+        size, ids = self.plan.batch, [entry.id for entry in corpus]
+        for first in range(0, len(ids), size):
+            chunk = ids[first : first + size]
+            for cell in self.cells:
+                judged = [clip for clip in chunk if clip not in fit_ids] if cell.universal else chunk
+                todo = self._todo(cell, judged)
+                if len(todo) < len(chunk):
+                    self.advance(len(chunk) - len(todo), cell.id)
+                if todo:
+                    yield AttackTask(self.plan, cell.id, todo, perturbations.get(cell.id), self.id)
+
+    def _probe(self) -> None:
+        """The strongest attacks again, once everything is on record."""
+        done = self._on_record(self.folder.probe_keys())
+        order = [entry.id for entry in self.bench.corpus(self.plan)]
+        tasks = probe_tasks(
+            self.plan, self.folder.records(), done, lambda cell: self.bench.work(self.plan, cell), order
+        )
+        with self.folder.probe_writer() as writer:
+            self._finish((self._note(task, f"probing {task.name}") for task in tasks), writer, done)
+
+    def _finish(self, tasks: Iterable[Task], writer: RecordWriter, on_record: dict[Key, Status]) -> None:
+        """Have tasks done and write what comes of them."""
+        for done in self._drive(tasks):
+            for sound in done.sounds:
+                self.folder.save_sound(sound)
+            fresh = [record for record in done.records if record.key not in on_record]
+            writer.write(fresh)
+            self.folder.added += len(fresh)
+            on_record.update({record.key: record.status for record in fresh})
+            if isinstance(done.task, AttackTask):
+                self.advance(len(done.task.clips), done.task.cell)
+
+    def _drive(self, tasks: Iterable[Task]) -> Iterator[Done]:
+        """What comes of tasks. One that was lost is handed out again, in halves while it has more clips."""
+        again: deque[Task] = deque()
+        alone: set[tuple[str, tuple[str, ...]]] = set()
+        waiting = iter(tasks)
+
+        def feed() -> Iterator[Task]:
+            while (task := again.popleft() if again else next(waiting, None)) is not None:
+                yield task
+
+        while True:
+            for outcome in self.engine.run(feed(), self.stop):
+                if isinstance(outcome, Done):
+                    yield outcome
+                    continue
+                task = outcome.task
+                clips = () if isinstance(task, FitTask) else task.clips
+                if not isinstance(task, FitTask) and len(clips) > 1:
+                    again.extend(halves(task))
+                elif (_name(task), clips) not in alone:
+                    alone.add((_name(task), clips))
+                    again.append(task)
+                else:
+                    yield _given_up(outcome, self._label)
+            if self.stop() and next(feed(), None) is not None:
+                raise Stopped(
+                    f"stopped as asked; all that was done is in {self.folder.path}: give the same command "
+                    "again to go on."
+                )
+            if not again:
+                return
+
+    def _todo(self, cell: Cell, clips: Sequence[str]) -> tuple[str, ...]:
+        done = self.done
+        return tuple(clip for clip in clips if (cell.id, clip) not in done and (LOADING, clip) not in done)
+
+    def _on_record(self, keys: dict[Key, Status]) -> dict[Key, Status]:
+        """What is not done again."""
+        if not self.retry_failed:
+            return keys
+        return {key: status for key, status in keys.items() if status != "failed"}
+
+    def _drop(self, broken: dict[str, str], writer: RecordWriter) -> None:
+        """Record why cells cannot be run, and run the others."""
+        writer.write([failed(cell, EVERY, "", reason) for cell, reason in broken.items()])
+        self.folder.added += len(broken)
+        self.cells = [cell for cell in self.cells if cell.id not in broken]
+
+    def _label(self, clip: str) -> str:
+        return next((entry.label for entry in self.bench.corpus(self.plan) if entry.id == clip), "")
+
+    def _note(self, task: Task, note: str) -> Task:
+        self.advance(0, note)
+        return task
 
 
-def _metrics(plan: Plan) -> list[Metric]:
-    found = [registry.find("metric", name)() for name in plan.metrics or registry.names("metric")]
-    return [each for each in found if plan.metrics or each.measured == "always"]
+def _given_up(lost: Lost, label: Callable[[str], str]) -> Done:
+    """What is recorded of a task that nobody survives."""
+    reason = f"the worker died over it twice ({lost.reason}); out of memory?"
+    task = lost.task
+    if isinstance(task, FitTask):
+        return Done(task, reason=f"cell {task.cell!r}: {reason}")
+    return Done(task, tuple(failed(_name(task), clip, label(clip), reason) for clip in task.clips))
 
 
-def find_device(name: str = "auto") -> str:
-    """The fastest device there is, or the one asked for."""
-    if name != "auto":
-        return name
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
+def _name(task: Task) -> str:
+    """The cell that its records name."""
+    return task.name if isinstance(task, ProbeTask) else task.cell
 
 
-def _ready(
-    plan: Plan, work: Work, corpus: Corpus, folder: RunFolder, device: str, advance: Advance
-) -> tuple[Attack, Callable[[str], bool]]:
-    """The attack of a cell, and which clips it may be judged on: those it was not fitted on."""
-    if isinstance(work.attack, Attack):
-        return work.attack, lambda clip: True
-    fit_corpus, fit_ids = fitting_set(plan, corpus, work.through)
-    path = folder.perturbation_path(_fitted(work.cell).id)
-    if not path.exists():
-        advance(0, f"fitting {work.cell.id}")
-        batches = Batches(fit_corpus, work.through, plan.batch, device)
-        found = work.attack.fit(work.through, batches, work.goal, work.budget, draws=Draws(plan.seed))
-        folder.save_perturbation(found, path)
-    return Perturbation.load(path), lambda clip: clip not in fit_ids
-
-
-def _fitted(cell: Cell) -> Cell:
-    """The cell whose perturbation is played: one that knows no defense is fitted on the bare model, once."""
-    if cell.attacker != "transfer":
-        return cell
-    return replace(cell, defense=NO_DEFENSE, attacker="plain")
+def _say(error: Exception) -> str:
+    return str(error) if isinstance(error, SottovoceError) else f"{type(error).__name__}: {error}"

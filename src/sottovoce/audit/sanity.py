@@ -20,7 +20,7 @@ from sottovoce.audit.heard import OPINIONS
 from sottovoce.audit.plan import PASSES, Cell, Plan
 from sottovoce.audit.probe import steps_of
 from sottovoce.audit.summary import CellSummary, Group, Summary
-from sottovoce.core.record import Record
+from sottovoce.core.record import EVERY, Record
 
 GRADIENT = "look whether every part of the defense passes a useful gradient on (StraightThrough)"
 AGREED = (0.25, 0.75)
@@ -77,7 +77,7 @@ def _attackers(plan: Plan) -> Check | None:
 
 def _averaging(plan: Plan, tried: list[Tried]) -> Check | None:
     """A random target whose gradients are those of one pass."""
-    random = [defense for defense in plan.defenses if _is_random(defense)]
+    random = [defense for defense in plan.every_defense if _is_random(defense)]
     random += [item.defense for item in tried if item.random and item.defense not in random]
     if not random:
         return None
@@ -182,8 +182,16 @@ def _unfinished(plan: Plan, summary: Summary) -> Check | None:
 
 
 def _failures(summary: Summary) -> Check:
-    count = len(summary.failures)
-    flags = [Flag("failures", "", {"failures": count}, "mend or drop these clips")] if count else []
+    """Clips that have no figures, and cells that could not be put together with this target at all."""
+    clips = [record for record in summary.failures if record.clip != EVERY]
+    flags = []
+    if clips:
+        advice = "mend or drop these clips, and give the same command again with --retry-failed"
+        flags.append(Flag("failures", "", {"failures": len(clips), "reason": clips[0].reason}, advice))
+    for record in summary.failures:
+        if record.clip == EVERY:
+            advice = "mend what the reason names and add --retry-failed, or leave the cell out with 'exclude'"
+            flags.append(Flag("failures", record.cell, {"failures": 1, "reason": record.reason}, advice))
     return Check("failures", len(summary.cells), flags)
 
 

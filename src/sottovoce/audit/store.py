@@ -1,35 +1,44 @@
-"""The folder of a run: plan, about, trials and probes, audio/, perturbations/, report.html."""
+"""The folder of a run: plan, about, corpus, trials and probes, audio/, perturbations/, report.html."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-import numpy as np
-import soundfile
+import orjson
 import torch
-from torch import Tensor
 
 from sottovoce import __version__
+from sottovoce.audit.lock import NAME as LOCK
+from sottovoce.audit.manifest import Manifest, hash_manifest, refuse, tell_changes
 from sottovoce.audit.plan import Plan, make_plan, read_plan
-from sottovoce.core.record import Record, RecordWriter, read_records
-from sottovoce.core.universal import Perturbation
-from sottovoce.errors import InputError, StoreError
+from sottovoce.audit.task import Sound
+from sottovoce.core.record import Key, Record, RecordWriter, Status, latest, read_keys, read_records
+from sottovoce.data.load import Corpus
+from sottovoce.errors import InputError, SottovoceError, StoreError
 from sottovoce.perception.learned import OWN
+
+ABOUT, CORPUS = "about.json", "corpus.json"
+PART = ".part"
+"""The end of the name of a file that is being written."""
+UNKNOWN_CORPUS = "this run began without a list of its clips, so nobody can say whether they are the same"
 
 
 class RunFolder:
-    """Where one plan's results live. Opening it again with the same plan goes on; another plan is refused."""
+    """Where one plan's results live. Opening it again with the same plan goes on; another plan is refused.
+
+    added: records that were written since it was opened here; with none, what was made of them still holds.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.added = 0
 
     @property
     def records_path(self) -> Path:
@@ -43,9 +52,24 @@ class RunFolder:
     def report_path(self) -> Path:
         return self.path / "report.html"
 
+    def check(self, plan: Plan) -> None:
+        """Refuse a folder that holds another plan, or other things."""
+        check_folder(self.path, "plan.yaml", self._holds(plan))
+
     def prepare(self, plan: Plan, about: dict[str, Any]) -> None:
         """Make the folder, or check that it holds this plan."""
-        prepare_folder(self.path, "plan.yaml", plan.to_yaml(), about)
+        prepare_folder(self.path, "plan.yaml", plan.to_yaml(), about, self._holds(plan))
+
+    def _holds(self, plan: Plan) -> Callable[[str], bool]:
+        """Whether a text is this plan: the very text, or one from before plans had as many entries."""
+
+        def same(text: str) -> bool:
+            try:
+                return text == plan.to_yaml() or self.plan() == plan
+            except SottovoceError:
+                return False
+
+        return same
 
     def plan(self) -> Plan:
         if not (self.path / "plan.yaml").exists():
@@ -58,15 +82,42 @@ class RunFolder:
         content: dict[str, Any] = json.loads((self.path / "about.json").read_text(encoding="utf-8"))
         return content
 
+    def check_corpus(self, corpus: Corpus, now: Manifest, *, began: bool) -> str:
+        """Refuse to go on with other clips than the run began with; a remark where nobody can tell.
+
+        now: the manifest of the corpus, which is kept for the next time. began: whether clips are on record.
+        """
+        about = self.about() if (self.path / ABOUT).exists() else {}
+        known, kept = about.get("corpus"), self.path / CORPUS
+        if known is None:
+            _write(kept, orjson.dumps(now))
+            remark = UNKNOWN_CORPUS if began else ""
+            if about:
+                notes = {"corpus_note": remark} if remark else {}
+                _write(self.path / ABOUT, _pretty({**about, "corpus": hash_manifest(now), **notes}))
+            return remark
+        if known != hash_manifest(now):
+            before: Manifest = orjson.loads(kept.read_bytes()) if kept.exists() else {}
+            raise refuse(corpus, tell_changes(before, now) if before else "")
+        return ""
+
     def records(self) -> Iterator[Record]:
-        return read_records(self.records_path)
+        """Each clip of each cell once, as it ended the last time."""
+        return latest(read_records(self.records_path))
+
+    def keys(self) -> dict[Key, Status]:
+        """What is on record, without the figures."""
+        return read_keys(self.records_path)
 
     def writer(self) -> RecordWriter:
         return RecordWriter(self.records_path)
 
     def probes(self) -> Iterator[Record]:
         """Attacks that were tried again on a few clips with other settings; see `sottovoce.audit.probe`."""
-        return read_records(self.probes_path)
+        return latest(read_records(self.probes_path))
+
+    def probe_keys(self) -> dict[Key, Status]:
+        return read_keys(self.probes_path)
 
     def probe_writer(self) -> RecordWriter:
         return RecordWriter(self.probes_path)
@@ -74,69 +125,87 @@ class RunFolder:
     def perturbation_path(self, cell: str) -> Path:
         return self.path / "perturbations" / f"{cell}.safetensors"
 
-    def save_perturbation(self, perturbation: Perturbation, path: Path) -> None:
+    def save_perturbation(self, content: bytes, path: Path) -> None:
+        _write(path, content)
+
+    def save_sound(self, sound: Sound) -> None:
+        """Write an audio file. A clean clip that is there already is left as it is."""
+        place, content = sound
+        if not (place.startswith("audio/clean/") and (self.path / place).exists()):
+            _write(self.path / place, content)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """All of a file or, after a kill, nothing."""
+    torn = path.with_name(f"{path.name}{PART}")
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        torn = path.with_name(f"{path.name}.part")
-        perturbation.save(torn)
+        torn.write_bytes(content)
         torn.replace(path)
-
-    def save_audio(self, kind: str, clip: str, waveform: Tensor, sample_rate: int, bits: int | None) -> str:
-        """Write one clip, unless it is there; returns its path in the folder.
-
-        FLAC of 16 bits, or a WAV of floats for a run on another grid.
-        """
-        exact = bits == 16
-        path = self.path / "audio" / kind / f"{_file_name(clip)}{'.flac' if exact else '.wav'}"
-        if not path.exists():
-            samples = waveform.detach().cpu().numpy()
-            # Integers, because how libsndfile scales and rounds floats hangs on the format and on settings.
-            content = np.round(samples * 32768).astype(np.int16) if exact else samples.astype(np.float32)
-            torn = path.with_name(f"{path.stem}.part{path.suffix}")
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                soundfile.write(torn, content, sample_rate, subtype="PCM_16" if exact else "FLOAT")
-                torn.replace(path)
-            except (OSError, soundfile.LibsndfileError) as error:
-                raise StoreError(
-                    f"cannot write {path}: {error}; what was recorded before is safe: free some space and "
-                    "give the same command again to go on."
-                ) from None
-        return path.relative_to(self.path).as_posix()
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {path}: {error.strerror}; what was recorded before is safe: free some space and "
+            "give the same command again to go on."
+        ) from None
 
 
-def prepare_folder(path: Path, name: str, plan: str, about: dict[str, Any]) -> None:
-    """Make a folder with a plan's text in the file `name`, or check that it holds that very plan."""
+def check_folder(path: Path, name: str, same: Callable[[str], bool]) -> None:
+    """Refuse a folder with another plan in the file `name`, or with other things and none.
+
+    A kill while the folder was made leaves files without a plan; those are no reason.
+    """
     kept = path / name
     try:
         if kept.exists():
-            if kept.read_text(encoding="utf-8") != plan:
+            if not same(kept.read_text(encoding="utf-8")):
                 raise InputError(
                     f"expected an empty folder or this plan's, got {path} with another plan; choose "
                     "another folder with --out, or delete this one."
                 )
-            return
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        elif path.exists() and (not path.is_dir() or any(not _ours(item.name) for item in path.iterdir())):
             raise InputError(
                 f"expected an empty folder or this plan's, got {path}, which holds other things; "
                 "choose another folder with --out."
             )
-        path.mkdir(parents=True, exist_ok=True)
-        (path / "about.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-        kept.write_text(plan, encoding="utf-8")
     except OSError as error:
-        raise InputError(
-            f"expected a folder that can be written, got {path} ({error.strerror}); choose another "
-            "with --out."
-        ) from None
+        raise _cannot_write(path, error) from None
 
 
-def _file_name(clip: str) -> str:
-    """An id as a path that stays below its folder: what is unusual, and `..`, is percent-encoded."""
-    return quote(clip, safe="/ ").replace("..", "%2E%2E").lstrip("/")
+def prepare_folder(
+    path: Path,
+    name: str,
+    plan: str,
+    about: dict[str, Any],
+    same: Callable[[str], bool] | None = None,
+) -> None:
+    """Make a folder with a plan's text in the file `name`, or check that it holds that very plan."""
+    check_folder(path, name, same or plan.__eq__)
+    if (path / name).exists():
+        return
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot_write(path, error) from None
+    _write(path / ABOUT, _pretty(about))
+    _write(path / name, plan.encode())
 
 
-def describe(run_id: str, device: str, data_note: str = "") -> dict[str, Any]:
-    """What is needed to repeat a run, beyond its plan."""
+def _ours(name: str) -> bool:
+    return name in (LOCK, ABOUT, CORPUS) or name.endswith(PART)
+
+
+def _cannot_write(path: Path, error: OSError) -> InputError:
+    return InputError(
+        f"expected a folder that can be written, got {path} ({error.strerror}); choose another with --out."
+    )
+
+
+def _pretty(content: dict[str, Any]) -> bytes:
+    return (json.dumps(content, indent=1) + "\n").encode()
+
+
+def describe(run_id: str, device: str, data_note: str = "", **more: Any) -> dict[str, Any]:
+    """What is needed to repeat a run, beyond its plan. more: other entries."""
     return {
         "run": run_id,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -149,4 +218,5 @@ def describe(run_id: str, device: str, data_note: str = "") -> dict[str, Any]:
             "python": platform.python_version(),
             **{name: version(name) for name in ("torch", "numpy", "soundfile", "soxr")},
         },
+        **more,
     }

@@ -17,7 +17,7 @@ from sottovoce import registry
 from sottovoce.audit.parts import Part
 from sottovoce.audit.plan import Cell, Plan
 from sottovoce.core.metric import Estimate, Metric, clip_values
-from sottovoce.core.record import Record
+from sottovoce.core.record import EVERY, Record
 
 Lead = Literal["success", "wer"]
 LEADS: tuple[Lead, ...] = ("success", "wer")
@@ -96,7 +96,7 @@ class Group:
 class Summary:
     cells: list[CellSummary]
     failures: list[Record]
-    """Every clip that failed, in whichever cell, each reason once a clip."""
+    """Every clip that failed, in whichever cell, each reason once a clip; and each cell that failed whole."""
     groups: list[Group] = field(default_factory=list)
     outcomes: Mapping[str, Outcomes] = field(default_factory=dict)
     """What became of every clip, by the id of the cell."""
@@ -154,7 +154,8 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Summary:
     def watched() -> Iterator[Record]:
         for record in records:
             if record.status == "failed":
-                failures.setdefault((record.clip, record.reason), record)
+                what = record.cell if record.clip == EVERY else record.clip
+                failures.setdefault((what, record.reason), record)
             yield record
 
     outcomes = gather(watched())

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from sottovoce.audit.defense import Defense
 from sottovoce.audit.plan import Cell, Plan, attack_kind
-from sottovoce.audit.store import RunFolder
+from sottovoce.audit.sound import encode, sound_path
+from sottovoce.audit.task import Sound
 from sottovoce.core.attack import Attack, Trial
 from sottovoce.core.budget import Budget
 from sottovoce.core.draws import Draws
@@ -19,11 +23,14 @@ from sottovoce.core.target import Target
 from sottovoce.core.transform import Averaged
 from sottovoce.core.universal import UniversalAttack
 from sottovoce.data.load import Clip, collate
-from sottovoce.errors import SottovoceError, StoreError
+from sottovoce.errors import SottovoceError
 from sottovoce.metrics.parts import intensity_level
 
 Measure = Callable[[Trial], Tensor]
 Reasons = Callable[[Trial, Tensor], dict[str, str]]
+Outcome = tuple[list[Record], list[Sound]]
+FAILURES = (SottovoceError, RuntimeError, ArithmeticError, ValueError, MemoryError)
+"""What a clip or a fit may end in; anything else is a mistake in the code, and ends the run."""
 HEARINGS = 4
 """Passes of a random target over which a search by scores ranks a perturbation. With one the luckiest draw
 wins; as many as a gradient takes would cost more than they tell, for every member of a population pays."""
@@ -81,17 +88,18 @@ class Runner:
 
     measures: what is recorded of a trial, `(batch, 2)` parts by name.
     reasons: why a clip has no such parts, by the same names, for those that say so.
+    sent: clips whose clean sound the run has already.
     """
 
     plan: Plan
     work: Work
     attack: Attack
     measures: Mapping[str, Measure]
-    folder: RunFolder
     device: str
     reasons: Mapping[str, Reasons] = field(default_factory=dict)
+    sent: AbstractSet[str] = frozenset()
 
-    def records(self, clips: Sequence[Clip]) -> list[Record]:
+    def run(self, clips: Sequence[Clip]) -> Outcome:
         """One record a clip. A batch that fails is halved until the clip that breaks it stands alone."""
         goal = self.work.goal
         about = {
@@ -110,38 +118,45 @@ class Runner:
             for clip in clips
             if clip not in wanted
         ]
-        return skipped + self._attacked(wanted)
+        records, sounds = self._attacked(wanted)
+        return skipped + records, sounds
 
-    def _attacked(self, clips: Sequence[Clip]) -> list[Record]:
+    def _attacked(self, clips: Sequence[Clip]) -> Outcome:
         if not clips:
-            return []
+            return [], []
         try:
-            trial = self.attack(
-                self.work.target,
-                collate(clips).to(self.device),
-                self.work.goal,
-                self.work.budget,
-                draws=Draws(self.plan.seed),
-                labels=tuple(clip.label for clip in clips),
-                facts=tuple(clip.facts for clip in clips),
-                bits=self.plan.bits,
-                through=self.work.through,
-            )
-            return self._judged(trial, clips)
-        except StoreError:
-            raise
-        except (SottovoceError, RuntimeError, ArithmeticError, ValueError) as error:
-            if len(clips) == 1:
-                return [failed(self.work.name, clips[0].id, clips[0].label, str(error))]
-            half = len(clips) // 2
-            return self._attacked(clips[:half]) + self._attacked(clips[half:])
+            return self._judged(self._tried(clips), clips)
+        except FAILURES as error:
+            reason, crowded = explain(error), out_of_memory(error)
+        # Out here the error is gone, and with it the tensors that its frames held.
+        if crowded:
+            free_memory()
+        if len(clips) == 1:
+            return [failed(self.work.name, clips[0].id, clips[0].label, reason)], []
+        half = len(clips) // 2
+        first, second = self._attacked(clips[:half]), self._attacked(clips[half:])
+        return first[0] + second[0], first[1] + second[1]
 
-    def _judged(self, trial: Trial, clips: Sequence[Clip]) -> list[Record]:
+    def _tried(self, clips: Sequence[Clip]) -> Trial:
+        return self.attack(
+            self.work.target,
+            collate(clips).to(self.device),
+            self.work.goal,
+            self.work.budget,
+            draws=Draws(self.plan.seed),
+            labels=tuple(clip.label for clip in clips),
+            facts=tuple(clip.facts for clip in clips),
+            bits=self.plan.bits,
+            through=self.work.through,
+        )
+
+    def _judged(self, trial: Trial, clips: Sequence[Clip]) -> Outcome:
         parts = {name: measure(trial) for name, measure in self.measures.items()}
         unscored = {name: why(trial, parts[name]) for name, why in self.reasons.items()}
         figures = {name: rows.tolist() for name, rows in parts.items()}
         levels = intensity_level(trial.clean.waveforms, trial.clean.lengths)
-        return [
+        sounds: list[Sound] = []
+        records = [
             Record(
                 cell=self.work.name,
                 clip=clip.id,
@@ -157,21 +172,50 @@ class Runner:
                 facts={"intensity": levels[row], **clip.facts, **_heard(trial, row), **self.work.facts},
                 parts={name: rows[row] for name, rows in figures.items()},
                 unscored={name: whys[clip.id] for name, whys in unscored.items() if clip.id in whys},
-                audio=self._save(trial, row, clip.id),
+                audio=self._keep(trial, row, clip.id, sounds),
             )
             for row, clip in enumerate(clips)
         ]
+        return records, sounds
 
-    def _save(self, trial: Trial, row: int, clip: str) -> dict[str, str]:
+    def _keep(self, trial: Trial, row: int, clip: str, sounds: list[Sound]) -> dict[str, str]:
+        """Where the files of a clip belong; those that the run has not yet are added to `sounds`."""
         if self.plan.audio == "none":
             return {}
         rate, bits = trial.clean.sample_rate, self.plan.bits
-        return {
-            "clean": self.folder.save_audio("clean", clip, trial.clean.clip(row), rate, bits),
-            "adversarial": self.folder.save_audio(
-                self.work.name, clip, trial.adversarial.clip(row), rate, bits
-            ),
+        places = {
+            "clean": sound_path("clean", clip, bits),
+            "adversarial": sound_path(self.work.name, clip, bits),
         }
+        if clip not in self.sent:
+            sounds.append((places["clean"], encode(trial.clean.clip(row), rate, bits)))
+        sounds.append((places["adversarial"], encode(trial.adversarial.clip(row), rate, bits)))
+        return places
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error means that a smaller batch might do."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    text = str(error)
+    return isinstance(error, RuntimeError) and (
+        "can't allocate memory" in text or "not enough memory" in text or "out of memory" in text
+    )
+
+
+def free_memory() -> None:
+    """Give back what is cached, before a smaller batch is tried."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def explain(error: BaseException) -> str:
+    """The reason that a record gives."""
+    if not out_of_memory(error):
+        return str(error) or type(error).__name__
+    detail = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return f"out of memory, even alone ({detail}); use a larger device or drop the clip."
 
 
 def _heard(trial: Trial, row: int) -> dict[str, str]:

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
+from sottovoce.cli.audit_plan import (
+    Way,
+    default_folder,
+    grid_folder,
+    kind_of,
+    lay_over,
+    opened,
+    parse_audible,
+    parse_budgets,
+    parse_seeds,
+    parse_snr,
+)
+from sottovoce.cli.audit_run import run, run_many
+from sottovoce.cli.dry_run import foretell
 from sottovoce.errors import InputError
 
-if TYPE_CHECKING:
-    from sottovoce.audit.plan import Plan
-    from sottovoce.core.target import Target
+__all__ = ["audit", "parse_audible", "parse_snr"]
 
 
 def audit(
@@ -26,7 +35,8 @@ def audit(
         typer.Option(
             help="keyword, speaker, sound, recogniser, deepspeech2:FILE, whisper:FILE_OR_ID, "
             "huggingface:FOLDER_OR_ID, speechbrain:SOURCE, python:MODULE:FUNCTION; settings as in "
-            "'keyword(variant=pgd)' or 'whisper(model=tiny.pt, beams=5)'.",
+            "'keyword(variant=pgd)' or 'whisper(model=tiny.pt, beams=5)'. Several, joined by commas, are "
+            "compared.",
             show_default="keyword",
         ),
     ] = None,
@@ -36,6 +46,13 @@ def audit(
             help="embedded, strings, prompts, prompts:LANG, sounds, librispeech:DIR, speechcommands:DIR, "
             "audiomnist:DIR, pack:FILE.npz, a folder of classes, or a CSV; see `sottovoce parts corpus`.",
             show_default="those shipped for the kind of model",
+        ),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="What to run where nothing is said: quick (minutes), standard (what a claim must stand), or "
+            "paper (as many steps as the papers take)."
         ),
     ] = None,
     attacks: Annotated[
@@ -121,29 +138,66 @@ def audit(
     seed: Annotated[
         int | None, typer.Option(help="Every random number hangs on it.", show_default="0")
     ] = None,
+    seeds: Annotated[str | None, typer.Option(help="Several seeds, such as 0,1,2: a run for each.")] = None,
     batch: Annotated[
         int | None, typer.Option(help="Clips attacked at once.", show_default="32; 8 for recognisers")
     ] = None,
     audio: Annotated[str | None, typer.Option(help="Save clips: all or none.", show_default="all")] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(help="Folder for the results.", show_default="runs/<model>-<id of the plan>"),
+        str | None,
+        typer.Option(
+            help="Folder for the results, or a URL such as s3://BUCKET/RUN.",
+            show_default="runs/<model>-<id of the plan>",
+        ),
+    ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            help="Go on with the plan that this folder of a run, or of several, holds.", metavar="FOLDER"
+        ),
+    ] = None,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Do again what is recorded as failed.")
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Attack nothing: print the cells, the passes, the time and the memory that they would take "
+            "(from trying them for some seconds), and what is recorded already.",
+        ),
+    ] = False,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Processes that share the work.", show_default="1, or one a GPU"),
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(help="Who does the work: local processes, or a cluster by ray.")
+    ] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="The Ray cluster to join.", show_default="a local one is started")
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Attack a model on clips, measure what was added, and write a report.
 
-    Without options the shipped keyword spotter is attacked on the shipped clips. The same command goes on
-    where an interrupted run stopped. Exit codes: 0 done, 1 some clips failed, 2 a mistake in the command.
+    Without options the shipped keyword spotter is attacked on the shipped clips. Several models or seeds make
+    a run each, and a page that compares them. A plan file can say all that the options can, and more: see
+    docs/plans.md.
 
     A target behind a defense is attacked by three attackers: one that goes through the defense with averaged
     gradients, one that knows the bare model alone, and one that sees nothing but scores. The strongest
     counts. What makes the figures doubtful is said below the table and in the report.
 
+    Nothing recorded is lost: Ctrl-C stops after what is under way, and the same command, or --resume, goes
+    on. Exit codes: 0 done, 1 something failed, 2 a mistake in the command, 130 stopped.
+
     Examples:
 
       sottovoce audit
+
+      sottovoce audit --preset standard --dry-run
 
       sottovoce audit --attacks 'pgd(steps=200),cw' --snr 30:50:5
 
@@ -151,102 +205,92 @@ def audit(
 
       sottovoce audit --model huggingface:my-model/ --data clips/ --goals 'force(text=stop)'
 
+      sottovoce audit --model 'keyword,keyword(variant=pgd),speaker' --preset quick --seeds 0,1 --workers 2
+
       sottovoce audit --defenses 'none,gaussian(sigma=0.02)+majority(passes=8)' --attacks noise,pgd --limit 20
 
       sottovoce audit --model whisper:tiny.pt --attacks cw-asr --goals 'force(text="open the door")' --snr 30
-    """
-    from sottovoce.audit.parts import split_list
-    from sottovoce.audit.plan import Plan, make_plan, read_plan
-    from sottovoce.audit.run import find_device, open_target
 
-    settings = read_plan(plan_file) if plan_file is not None else {}
-    lists = {
-        "attacks": attacks, "goals": goals, "defenses": defenses, "metrics": metrics, "attackers": attackers,
+      sottovoce audit plan.yaml --engine ray --address 10.0.0.1:6379 --out s3://bucket/run
+
+      sottovoce audit --resume runs/grid-1f2e3d4c5b --retry-failed
+    """
+    way = Way(device, engine, address, workers, retry_failed, as_json)
+    way.check()
+    options: dict[str, Any] = {
+        "model": model, "data": data, "preset": preset, "attacks": attacks, "goals": goals,
+        "defenses": defenses, "metrics": metrics, "attackers": attackers, "average": average, "fit": fit,
+        "limit": limit, "seed": seed, "seeds": parse_seeds(seeds), "batch": batch, "audio": audio,
+        "black_box": black_box, "probe": probe, "budgets": parse_budgets(snr, audible, budgets),
     }  # fmt: skip
-    settings |= {name: split_list(text) for name, text in lists.items() if text is not None}
-    if any(each is not None for each in (snr, audible, budgets)):
-        settings["budgets"] = parse_snr(snr or "") + parse_audible(audible or "") + split_list(budgets or "")
-    plain: dict[str, Any] = {
-        "model": model, "data": data, "average": average, "fit": fit, "limit": limit, "seed": seed,
-        "batch": batch, "audio": audio, "black_box": black_box, "probe": probe,
-    }  # fmt: skip
-    settings |= {name: value for name, value in plain.items() if value is not None}
+    if resume is not None:
+        named = [name for name, value in options.items() if value is not None]
+        named += [name for name, value in (("out", out), ("plan file", plan_file)) if value is not None]
+        go_on(resume, named, way, dry_run)
+        return
+    settings = lay_over(_read(plan_file), options)
     if audible is not None:
         # Attacks that look for the nearest wrong answer, such as deepfool, cannot search such a budget.
         settings.setdefault("attacks", ["noise", "fgsm", "pgd"])
-    make_plan(settings)  # A mistake shows before the model is loaded.
-    device = find_device(device)
-    target = open_target(str(settings.get("model", Plan().model)), device)
-    plan = make_plan({**Plan.usual(target.says), **settings})
-    run(plan, out or default_folder(plan), device, target, as_json)
+    begin(settings, out, way, dry_run)
 
 
-def run(plan: Plan, out: Path, device: str, target: Target, as_json: bool) -> None:
-    from sottovoce.audit.heard import heard_to_json
-    from sottovoce.audit.run import run_audit
-    from sottovoce.audit.sanity import examine
-    from sottovoce.audit.summary import summarise
-    from sottovoce.cli.show import list_doubts, progress, summary_table
-    from sottovoce.report.heard import tell_heard
-    from sottovoce.report.html import write_report
-    from sottovoce.report.tables import make_panels
+def begin(settings: dict[str, Any], out: str | None, way: Way, dry_run: bool) -> None:
+    """Run what the settings say: one plan, or a grid of them."""
+    from sottovoce.audit.grid import make_grid
+    from sottovoce.audit.run import open_target
 
-    console = Console(stderr=as_json)
-    with progress(console) as (begin, advance):
-        folder = run_audit(plan, out, device=device, target=target, begin=begin, advance=advance)
-        advance(0, "writing the report")
-        report = write_report(folder)
-    summary = summarise(plan, folder.records())
-    checks = examine(plan, summary, folder.probes())
-    if as_json:
-        doubts = [check.to_json() for check in checks]
-        found = {**summary.to_json(), "heard": heard_to_json(summary), "checks": doubts}
-        typer.echo(json.dumps({"run": plan.run_id, "report": str(report), **found}))
-    else:
-        console.print(summary_table(plan, summary))
-        for sentence in tell_heard(summary, make_panels(plan, summary)):
-            console.print(sentence, soft_wrap=True, highlight=False, markup=False)
-        for line in list_doubts(plan, summary, checks):
-            console.print(line, soft_wrap=True)
-        console.print(f"report: {report}", soft_wrap=True)
-    for record in summary.failures:
-        console.print(
-            f"[yellow]failed[/yellow]: {record.clip}: {record.reason}", soft_wrap=True, highlight=False
+    grid = make_grid(settings)  # A mistake shows before a model is loaded.
+    if not grid.single:
+        whole = grid.resolved(kind_of)
+        with opened(out or str(grid_folder(whole))) as folder:
+            if dry_run:
+                foretell(whole.plans(), folder, way, many=True)
+            else:
+                run_many(whole, folder, way, place(out))
+        return
+    target = open_target(grid.models[0], way.home())
+    ((name, plan),) = grid.plans(lambda model: target.says).items()
+    with opened(out or str(default_folder(plan))) as folder:
+        if dry_run:
+            foretell({name: plan}, folder, way, {plan.model: target})
+        else:
+            run(plan, folder, target, way, place(out))
+
+
+def go_on(resume: str, named: list[str], way: Way, dry_run: bool) -> None:
+    """Run what is left of the plan that a folder holds."""
+    from sottovoce.audit.campaign import is_grid
+    from sottovoce.audit.grid import make_grid
+    from sottovoce.audit.plan import read_plan
+    from sottovoce.audit.store import RunFolder
+
+    if named:
+        raise InputError(
+            f"expected nothing that changes the plan with --resume, got {', '.join(named)}; the folder holds "
+            "its plan: drop the rest."
         )
-    if summary.failures:
-        raise typer.Exit(1)
+    with opened(resume) as folder:
+        if is_grid(folder):
+            grid = make_grid(read_plan(folder / "plan.yaml"))
+            if dry_run:
+                foretell(grid.plans(), folder, way, many=True)
+            else:
+                run_many(grid, folder, way, place(resume))
+            return
+        plan = RunFolder(folder).plan()
+        if dry_run:
+            foretell({folder.name: plan}, folder, way)
+        else:
+            run(plan, folder, None, way, place(resume))
 
 
-def default_folder(plan: Plan) -> Path:
-    return Path("runs") / f"{re.split('[:(]', plan.model)[0]}-{plan.run_id}"
+def place(out: str | None) -> str:
+    """What a user calls a folder that is kept elsewhere."""
+    return out.rstrip("/") if out is not None and "://" in out else ""
 
 
-def parse_snr(text: str) -> list[str]:
-    """`20,40` or `20:60:10` (ends included) as budgets."""
-    try:
-        levels = [level for item in text.split(",") if item for level in _levels(item)]
-    except ValueError:
-        raise InputError(
-            f"expected decibels such as 20,40 or 20:60:10 for --snr, got {text!r}; write numbers."
-        ) from None
-    return [f"snr(db={level:g})" for level in levels]
+def _read(plan_file: Path | None) -> dict[str, Any]:
+    from sottovoce.audit.plan import read_plan
 
-
-def parse_audible(text: str) -> list[str]:
-    """`0.1,0.25` as budgets."""
-    try:
-        return [f"audible(p={float(item):g})" for item in text.split(",") if item]
-    except ValueError:
-        raise InputError(
-            f"expected probabilities such as 0.1,0.25 for --audible, got {text!r}; write numbers."
-        ) from None
-
-
-def _levels(item: str) -> list[float]:
-    numbers = [float(word) for word in item.split(":")]
-    if len(numbers) == 1:
-        return numbers
-    first, last, step = numbers
-    if step <= 0 or last < first:
-        raise ValueError(item)
-    return [first + k * step for k in range(int((last - first) / step + 1e-9) + 1)]
+    return read_plan(plan_file) if plan_file is not None else {}

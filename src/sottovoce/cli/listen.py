@@ -78,7 +78,7 @@ def new(
       sottovoce listen new study.yaml --clips pairs/ --test preference
     """
     from sottovoce.listening.new import write_study
-    from sottovoce.listening.sources import Candidate, keep, read_clips, read_run
+    from sottovoce.listening.sources import Candidate, keep, leave_silence, read_clips, read_run
 
     if (run is None) == (clips is None):
         raise InputError("expected --from RUN or --clips FOLDER, got both or neither; give one of them.")
@@ -93,9 +93,18 @@ def new(
     candidates = [one for one in found if isinstance(one, Candidate)]
     if conditions and not candidates:
         raise InputError("expected --where with clips that have facts, got pairs; choose rows of the CSV.")
+    kept = keep(candidates, conditions) if candidates else []
+    silent = 0
+    if run is not None and not any(one.strip().startswith(("class", "label")) for one in conditions):
+        kept, silent = leave_silence(kept)
+        if not kept:
+            raise InputError(
+                f"{run}: expected clips in which something is said, got {silent} of silence; attack others, "
+                "or ask for them with --where class=silence."
+            )
     _, notes = write_study(
         study,
-        keep(candidates, conditions) if candidates else found,
+        kept if candidates else found,
         test,
         limit=limit,
         seed=seed,
@@ -104,6 +113,10 @@ def new(
         directions=direction or [],
         force=force,
     )
+    if silent:
+        notes.insert(
+            0, f"left out {silent} clips in which nothing is said; --where class=silence asks for them"
+        )
     for note in notes[:-1]:
         typer.secho(f"note: {note}", fg="yellow")
     typer.echo(f"{study}: {notes[-1]}")

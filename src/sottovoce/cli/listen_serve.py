@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import secrets
 import socket
+import sys
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from ipaddress import ip_address
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
@@ -20,11 +26,14 @@ from rich.progress import Progress
 from sottovoce.errors import InputError, MissingExtra, StoreError
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
     from sqlalchemy import Engine
+    from starlette.types import ASGIApp
 
     from sottovoce.listening.stimuli import Shelf
     from sottovoce.listening.study import Study
+
+BACKLOG = 4096
+MOST_WORKERS = 4
 
 
 def serve(
@@ -61,6 +70,15 @@ def serve(
     expire_after: Annotated[
         float, typer.Option(min=0.01, help="Days until a listener can no longer come back.")
     ] = 30.0,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=64,
+            help="Processes that serve listeners; more than one with PostgreSQL alone.",
+            show_default="1 with SQLite, with PostgreSQL one a core, 4 at most",
+        ),
+    ] = None,
     https: Annotated[
         bool, typer.Option("--https", help="Something before this server speaks HTTPS: do not warn.")
     ] = False,
@@ -84,6 +102,7 @@ def serve(
             f"{PAGE}: expected the page of listening tests, got nothing; install sottovoce again."
         )
     url = db or default_url(study)
+    size = count_workers(workers, url)
     engine = open_engine(url)
     door = bind(host, port)
     token = admin_token or secrets.token_urlsafe(24)
@@ -98,6 +117,8 @@ def serve(
             expire_after=timedelta(days=expire_after),
             report=_reporter(content, engine),
         )
+        # Connections are no good to a process that has them from another one.
+        engine.dispose()
         console.print(f"answers: {describe(engine)}", markup=False)
         if not https and not is_local(host):
             console.print(
@@ -106,7 +127,7 @@ def serve(
                 style="yellow",
                 markup=False,
             )
-        run(app, door, lambda: _tell(console, door, None if admin_token else token))
+        run(app, door, size, console, lambda: _tell(console, door, None if admin_token else token))
     finally:
         door.close()
         engine.dispose()
@@ -128,26 +149,65 @@ def bind(host: str, port: int) -> socket.socket:
     return door
 
 
-def run(app: FastAPI, door: socket.socket, told: Callable[[], None] = lambda: None) -> None:
-    """Serve until stopped, in this one process: answers under way are finished first."""
-    import uvicorn
+def count_workers(asked: int | None, url: str) -> int:
+    """How many processes: as asked for, where the database can be shared by them."""
+    shared = not url.startswith("sqlite") and sys.platform != "win32"
+    if not shared and asked not in (None, 1):
+        raise InputError(
+            f"expected --workers 1, got {asked}; several processes need PostgreSQL (--db postgresql://...) "
+            "and a system other than Windows."
+        )
+    return asked or (min(MOST_WORKERS, os.cpu_count() or 1) if shared else 1)
+
+
+def run(
+    app: ASGIApp,
+    door: socket.socket,
+    workers: int,
+    console: Console,
+    told: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve until stopped: answers under way are finished first."""
+    from sottovoce.listening.crew import Crew
 
     _raise_limit()
-    # Addresses hold the tokens of sessions, so that they are not logged. Connections outlast a long trial.
-    settings = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        backlog=4096,
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=10,
-    )
+    # What is there by now stays: to look through it for rubbish, again and again, keeps listeners waiting.
+    gc.collect()
+    gc.freeze()
     # From here on connections wait instead of being refused.
-    door.listen(settings.backlog)
+    door.listen(BACKLOG)
     told()
-    with suppress(KeyboardInterrupt):
-        uvicorn.Server(settings).run(sockets=[door])
+    if workers == 1:
+        with suppress(KeyboardInterrupt):
+            _serve(app, door)
+    else:
+        Crew(workers, partial(_serve, app, door), partial(console.print, style="yellow", markup=False)).run()
+
+
+def _serve(app: ASGIApp, door: socket.socket, wait: Callable[[], None] | None = None) -> None:
+    """In this one process, until stopped. wait: returns when nobody needs it any more."""
+    import uvicorn
+
+    # Addresses hold the tokens of sessions, so that they are not logged. Connections outlast a long trial.
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=10,
+        )
+    )
+
+    def stop() -> None:
+        if wait is not None:
+            wait()
+            server.should_exit = True
+
+    threading.Thread(target=stop, daemon=True).start()
+    server.run(sockets=[door])
 
 
 def _raise_limit() -> None:
@@ -195,17 +255,21 @@ def _prepare(content: Study, path: Path, console: Console) -> Shelf:
 
 
 def _reporter(content: Study, engine: Engine) -> Callable[[], str]:
-    """Makes the report, one at a time: figures take a while, and listeners come first."""
-    one = threading.Lock()
+    """Makes the report, one at a time and in a process of its own: listeners come first."""
+    one, url = threading.Lock(), engine.url.render_as_string(hide_password=False)
 
     def report() -> str:
-        from sottovoce.listening.database import read_answers
-        from sottovoce.listening.report import render_so_far
-
-        with one:
-            return render_so_far(content, read_answers(engine, content.digest))
+        with one, ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            return pool.submit(_report, content, url).result()
 
     return report
+
+
+def _report(content: Study, url: str) -> str:
+    from sottovoce.listening.database import open_engine, read_answers
+    from sottovoce.listening.report import render_so_far
+
+    return render_so_far(content, read_answers(open_engine(url), content.digest))
 
 
 def _tell(console: Console, door: socket.socket, token: str | None) -> None:

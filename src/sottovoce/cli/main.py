@@ -10,6 +10,7 @@ from rich.console import Console
 from sottovoce import __version__
 from sottovoce.cli.audit import audit
 from sottovoce.cli.certify import certify
+from sottovoce.cli.leaderboard import app as leaderboard
 from sottovoce.cli.listen import app as listen
 from sottovoce.cli.listen_results import results, simulate
 from sottovoce.cli.listen_serve import serve
@@ -35,6 +36,7 @@ app.command()(certify)
 app.command()(view)
 app.command()(measure)
 app.command(name="parts")(parts)
+app.add_typer(leaderboard, name="leaderboard")
 app.add_typer(study, name="study")
 app.add_typer(train, name="train")
 app.add_typer(metric, name="metric")

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, Group, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.console import Console, RenderableType
+from rich.console import Group as RichGroup
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -17,7 +26,7 @@ from sottovoce.audit.defense import NO_DEFENSE
 from sottovoce.audit.flags import Check
 from sottovoce.audit.plan import Plan
 from sottovoce.audit.run import Advance
-from sottovoce.audit.summary import LEADS, Summary
+from sottovoce.audit.summary import LEADS, Group, Summary
 from sottovoce.core.metric import Estimate
 from sottovoce.report.doubts import word_checks
 from sottovoce.report.reading import WORDS, read_as
@@ -27,6 +36,14 @@ ANY = "any"
 """The row of all attacks together, as short as the names of attacks: five budgets fill a terminal."""
 
 
+class Rate(ProgressColumn):
+    """How many a second, of late."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text(f"{speed:.3g}/s" if speed else "", style="progress.data.speed")
+
+
 @contextmanager
 def progress(console: Console) -> Iterator[tuple[Callable[[int], None], Advance]]:
     """A bar over trials that says what is under way: how to tell it their number, and how to move it on."""
@@ -34,13 +51,14 @@ def progress(console: Console) -> Iterator[tuple[Callable[[int], None], Advance]
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
+        Rate(),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("loading the model", total=None)
 
         def begin(trials: int) -> None:
-            bar.update(task, total=trials)
+            bar.reset(task, total=trials)
 
         def advance(done: int, note: str) -> None:
             bar.update(task, advance=done, description=note)
@@ -51,14 +69,14 @@ def progress(console: Console) -> Iterator[tuple[Callable[[int], None], Advance]
 def summary_table(plan: Plan, summary: Summary) -> RenderableType:
     """Success by attack and budget, with intervals; for a recogniser its error rate too."""
     if read_as(name for item in summary.cells for name in item.estimates) is WORDS:
-        return Group(*_word_tables(plan, summary))
+        return RichGroup(*_word_tables(plan, summary))
     title = f"Attack success on {plan.model} in %, with 95 % intervals"
-    return Group(Text(title, style="table.title"), *_tables(plan, summary, "success"))
+    return RichGroup(Text(title, style="table.title"), *_tables(plan, summary, "success"))
 
 
 def _word_tables(plan: Plan, summary: Summary) -> list[RenderableType]:
     """Error rate and success, first the one that answers the goals. Titles stand above, not to wrap."""
-    goals = {part.name for part in plan.goals}
+    goals = {part.name for part in plan.every_goal}
     deed = "whose transcript changes" if goals == {"evade"} else "on which the goal is reached"
     titles = {
         "wer": f"WER of {plan.model} under attack in %, with 95 % intervals; {_clean(plan, summary)}",
@@ -76,7 +94,7 @@ def _word_tables(plan: Plan, summary: Summary) -> list[RenderableType]:
 def _clean(plan: Plan, summary: Summary) -> str:
     """The error rate before any attack, behind each defense, from its cell with the most clips."""
     words = []
-    for defense in plan.defenses:
+    for defense in plan.every_defense:
         cells = [item for item in summary.cells if item.cell.defense == defense]
         most = max(cells, key=lambda item: item.clips, default=None)
         found = most.estimates.get("clean-wer") if most else None
@@ -91,8 +109,8 @@ def _tables(plan: Plan, summary: Summary, metric: str) -> list[RenderableType]:
     rows = _rows(summary, metric)
     widths = [max((len(row.heads[place]) for row in rows), default=0) for place in range(3)]
     shown: list[RenderableType] = []
-    for defense in plan.defenses:
-        if plan.defenses != (NO_DEFENSE,):
+    for defense in plan.every_defense:
+        if plan.every_defense != (NO_DEFENSE,):
             shown.append(Text(f"behind {defense}" if defense != NO_DEFENSE else "no defense", style="bold"))
         shown.append(_table(plan, summary, [row for row in rows if row.defense == defense], widths))
     if any(row.heads[0] == ANY for row in rows):
@@ -114,8 +132,8 @@ class Row:
 def _table(plan: Plan, summary: Summary, rows: list[Row], widths: list[int]) -> Table:
     """One metric by attack and budget."""
     budgets = list(dict.fromkeys(item.cell.budget_title for item in summary.cells))
-    defended = plan.defenses != (NO_DEFENSE,)
-    columns = [("attack", True), ("attacker", defended), ("goal", len(plan.goals) > 1)]
+    defended = plan.every_defense != (NO_DEFENSE,)
+    columns = [("attack", True), ("attacker", defended), ("goal", len(plan.every_goal) > 1)]
     kept = [place for place, (_, shown) in enumerate(columns) if shown]
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for place in kept:
@@ -146,6 +164,40 @@ def _rows(summary: Summary, metric: str) -> list[Row]:
     return list(rows.values())
 
 
+def grid_table(runs: Mapping[str, tuple[Plan, Summary]]) -> RenderableType:
+    """The worst case of several runs at each budget: a row a run and defense (and goal)."""
+    budgets = list(dict.fromkeys(group.budget_title for _, one in runs.values() for group in one.groups))
+    goals = {str(group.goal) for _, one in runs.values() for group in one.groups}
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("run", "defense", *(["goal"] if len(goals) > 1 else []), "of"):
+        table.add_column(name, overflow="fold")
+    for budget in budgets:
+        table.add_column(budget, justify="right", no_wrap=True)
+    for name, (_, summary) in runs.items():
+        if not any(item.clips for item in summary.cells):
+            table.add_row(Text(name), Text("nothing could be run", style="yellow"))
+            continue
+        for heads, groups in _side_by_side(summary).items():
+            defense, goal, lead = heads
+            worst = {
+                group.budget_title: _percent(group.strongest.per_clip.get(lead))
+                for group in groups
+                if group.strongest is not None
+            }
+            words = [name, defense, *([goal] if len(goals) > 1 else []), "WER" if lead == "wer" else lead]
+            table.add_row(*map(Text, words), *(worst.get(budget, Text("–")) for budget in budgets))
+    title = "Worst case in %: each clip under the attack that did it most harm, with 95 % intervals"
+    return RichGroup(Text(title, style="table.title"), table)
+
+
+def _side_by_side(summary: Summary) -> dict[tuple[str, str, str], list[Group]]:
+    """What stands in one row: groups that differ in the budget alone."""
+    rows: dict[tuple[str, str, str], list[Group]] = {}
+    for group in summary.groups:
+        rows.setdefault((group.defense, str(group.goal), group.lead), []).append(group)
+    return rows
+
+
 def list_doubts(plan: Plan, summary: Summary, checks: Sequence[Check]) -> list[Text]:
     """One line a doubt, with its figures where it is about the strength of the attacks."""
     lines = []
@@ -153,6 +205,7 @@ def list_doubts(plan: Plan, summary: Summary, checks: Sequence[Check]) -> list[T
         lines.append(Text.assemble(("doubt", "yellow"), f": {doubt.title}"))
         if doubt.weighty:
             lines += [Text(f"  {item}", style="dim") for item in doubt.items]
+        if doubt.advice:
             lines.append(Text(f"  next: {doubt.advice}", style="dim"))
     return lines
 

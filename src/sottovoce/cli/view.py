@@ -1,4 +1,4 @@
-"""`sottovoce view`: look at a finished run."""
+"""`sottovoce view`: look at a finished run, or at a folder of many."""
 
 from __future__ import annotations
 
@@ -9,12 +9,39 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from sottovoce.errors import InputError
+
 
 def view(
-    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
-    browser: Annotated[bool, typer.Option(help="Open the report in the browser.")] = True,
+    folder: Annotated[
+        Path, typer.Argument(metavar="[RUN|FOLDER]", help="The folder of a run, or one with many.")
+    ] = Path("runs"),
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="For a folder of many: where to serve; 0: any that is free.")
+    ] = 8765,
+    browser: Annotated[bool, typer.Option(help="Open the report, or the list, in the browser.")] = True,
 ) -> None:
-    """Print a run's table, write its report anew from the records, and open it."""
+    """Look at a run: print its table, write its report anew from the records, and open it.
+
+    A folder of many, such as runs/, is served to the browser of this machine alone: a list of runs, grids and
+    studies to search, their reports, and their records with the sounds.
+
+    Examples:
+
+      sottovoce view runs/keyword-1f2e3d4c5b
+
+      sottovoce view runs --port 9000 --no-browser
+    """
+    from sottovoce.leaderboard.sources import kind_of
+
+    # A grid is a folder of many too.
+    if folder.is_dir() and kind_of(folder) != "run":
+        serve(folder, port, browser)
+    else:
+        show(folder, browser)
+
+
+def show(run: Path, browser: bool) -> None:
     from sottovoce.audit.sanity import examine
     from sottovoce.audit.store import RunFolder
     from sottovoce.audit.summary import summarise
@@ -36,3 +63,33 @@ def view(
     console.print(f"report: {report}", soft_wrap=True)
     if browser:
         webbrowser.open(report.resolve().as_uri())
+
+
+def serve(folder: Path, port: int, browser: bool) -> None:
+    from sottovoce.leaderboard.serve import HOST, make_server
+    from sottovoce.leaderboard.shelf import Shelf
+
+    if not Shelf(folder.resolve()).items():
+        raise InputError(
+            f"expected the folder of a run with a plan.yaml, or one with runs below it, got {str(folder)!r}; "
+            "check the path."
+        )
+    try:
+        server = make_server(folder, port)
+    except OSError as error:
+        raise InputError(
+            f"cannot serve at port {port}: {error.strerror}; choose another with --port."
+        ) from None
+    address = f"http://{HOST}:{server.server_address[1]}/"
+    console = Console()
+    console.print(
+        f"serving {folder} at {address} until Ctrl-C", soft_wrap=True, highlight=False, markup=False
+    )
+    if browser:
+        webbrowser.open(address)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        console.print("stopped serving")
+    finally:
+        server.server_close()

@@ -15,11 +15,12 @@ from sottovoce.core.budget import Ball, Budget, NormName
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Become, Goal, detect_languages
 from sottovoce.core.grid import on_grid, round_clean
-from sottovoce.core.target import Languages, Says, Target, check_clips
+from sottovoce.core.target import Languages, Says, Scores, Target, check_clips
 from sottovoce.errors import GradientError, InputError
 
 Sight = Literal["gradient", "scores", "decisions", "nothing"]
 """What an attack looks at in a target, from the most to the least."""
+Chance = Callable[[AudioBatch, Sequence[str]], Tensor]
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class Trial:
     says, canonical: what the target's texts are, and the form in which they are compared.
     languages: those heard in the clean clips and in the examples, where the target tells them.
     facts: what else is known of each clip, such as its speaker and its language.
+    chance: the probability `(batch,)` that the target gives to a label of each clip of a batch, where it has
+        scores.
     """
 
     clean: AudioBatch
@@ -48,6 +51,7 @@ class Trial:
     canonical: Callable[[str], str] = field(default=str, repr=False, compare=False)
     languages: tuple[tuple[str, ...], tuple[str, ...]] | None = None
     facts: tuple[Mapping[str, str], ...] = ()
+    chance: Chance | None = field(default=None, repr=False, compare=False)
 
     @property
     def delta(self) -> Tensor:
@@ -128,6 +132,7 @@ class Attack(ABC):
             canonical=target.canonical,
             languages=languages,
             facts=facts or ({},) * len(clean),
+            chance=_chance(target, draws) if target.offers(Scores) else None,
         )
 
     @final
@@ -161,6 +166,20 @@ def _judged(
 
 def _languages(target: Target, batch: AudioBatch, draws: Draws) -> tuple[str, ...]:
     return tuple(detect_languages(target, batch, draws=draws.turn("judge")))
+
+
+def _chance(target: Target, draws: Draws) -> Chance:
+    """Asked for by the metrics that need it alone: it costs a pass. It hears what the judgement heard."""
+    scorer = target.power(Scores)
+
+    @torch.no_grad()
+    def chance(batch: AudioBatch, labels: Sequence[str]) -> Tensor:
+        chances = scorer.scores(batch, draws=draws.turn("judge")).double().softmax(dim=1)
+        # A label that is no class of the target has no chance.
+        wanted = torch.tensor([[name == label for name in scorer.classes] for label in labels])
+        return chances.masked_fill(~wanted.to(chances.device), 0.0).sum(dim=1)
+
+    return chance
 
 
 def decode(target: Target, batch: AudioBatch, draws: Draws) -> list[str]:

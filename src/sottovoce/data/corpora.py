@@ -6,7 +6,7 @@ import csv
 import inspect
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +21,7 @@ Split = Literal["train", "valid", "test"]
 SUFFIXES = (".flac", ".mp3", ".ogg", ".wav")
 WORDS = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")
 NOISE = "_background_noise_"
-FACTS = ("speaker", "language")
+FACTS = ("speaker", "language", "split")
 """Columns of a table that are kept as facts of a clip."""
 
 _LISTS = {"valid": "validation_list.txt", "test": "testing_list.txt"}
@@ -30,10 +30,18 @@ _SHARES = {"train": (0.0, 0.8), "valid": (0.8, 0.9), "test": (0.9, 1.0)}
 
 
 def open_corpus(spec: str) -> Corpus:
-    """A corpus as the command line names it: "embedded", "folder:DIR", "speechcommands:DIR", or a path."""
+    """A corpus as the command line names it: "embedded", "folder:DIR", "speechcommands:DIR", or a path.
+
+    A path may be a URL that fsspec knows, such as s3://BUCKET/DIR; see `sottovoce.data.remote`.
+    """
+    if "://" in spec:
+        # Imported here: it opens what is described below.
+        from sottovoce.data.remote import open_remote
+
+        return open_remote(spec)
     name, colon, argument = spec.partition(":")
     if name in registry.names("corpus"):
-        return _call(name, [argument] if argument else [])
+        return call_corpus(name, [argument] if argument else [])
     path = Path(spec).expanduser()
     if path.is_dir():
         return folder(spec)
@@ -66,7 +74,7 @@ def folder(path: str) -> Corpus:
 
 
 def table(path: str) -> Corpus:
-    """A CSV with the columns path and label, and id, speaker and language if wanted.
+    """A CSV with the columns path and label, and id, speaker, language and split if wanted.
 
     Paths count from the CSV's folder. A label is a class, or for a recogniser the transcript.
     """
@@ -74,10 +82,30 @@ def table(path: str) -> Corpus:
 
 
 def read_table(path: Path, name: str, note: str = "") -> Corpus:
-    return of_lines(path, name, ((line, _entry_of_row(path, line, row)) for line, row in _rows(path)), note)
+    if not path.is_file():
+        raise InputError(f"{path}: expected a CSV file, got no such file; check the path.")
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return of_lines(path, name, entries_of(file, path), note)
 
 
-def of_lines(path: Path, name: str, lines: Iterable[tuple[int, Entry]], note: str = "") -> Corpus:
+def entries_of(file: Iterable[str], path: Path, place: str = "") -> Iterator[tuple[int, Entry]]:
+    """The rows of a table with their line numbers. path: the table's own; place: what messages call it."""
+    place = place or str(path)
+    return ((line, _entry_of_row(path, place, line, row)) for line, row in _rows(file, place))
+
+
+def files_absent(entries: Sequence[Entry]) -> list[str]:
+    """Files of a list that are not there."""
+    return [str(entry.path) for entry in entries if not entry.path.is_file()]
+
+
+def of_lines(
+    path: Path | str,
+    name: str,
+    lines: Iterable[tuple[int, Entry]],
+    note: str = "",
+    absent: Callable[[Sequence[Entry]], list[str]] = files_absent,
+) -> Corpus:
     """The corpus that a file lists, line by line, with ids that differ and files that are there."""
     entries = []
     places: dict[str, int] = {}
@@ -91,11 +119,11 @@ def of_lines(path: Path, name: str, lines: Iterable[tuple[int, Entry]], note: st
         entries.append(entry)
     if not entries:
         raise InputError(f"{path}: expected one row per clip, got none; fill in the columns path and label.")
-    missing = [str(entry.path) for entry in entries if not entry.path.is_file()]
+    missing = absent(entries)
     if missing:
         raise InputError(
             f"{path}: expected files at all {len(entries)} paths, got {len(missing)} without one "
-            f"({_some(missing)}); paths count from the folder of {path.name}."
+            f"({some(missing)}); paths count from the folder of {Path(path).name}."
         )
     return Corpus(name, tuple(entries), note)
 
@@ -229,7 +257,7 @@ def _label_of(word: str) -> str:
     return bare if bare in (*WORDS, "silence") else "unknown"
 
 
-def _call(name: str, arguments: list[str]) -> Corpus:
+def call_corpus(name: str, arguments: list[str]) -> Corpus:
     maker = registry.find("corpus", name)
     try:
         inspect.signature(maker).bind(*arguments)
@@ -243,32 +271,29 @@ def _call(name: str, arguments: list[str]) -> Corpus:
     return corpus
 
 
-def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    if not path.is_file():
-        raise InputError(f"{path}: expected a CSV file, got no such file; check the path.")
+def _rows(file: Iterable[str], place: str) -> Iterator[tuple[int, dict[str, str]]]:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, skipinitialspace=True)
-            columns = [column.strip() for column in reader.fieldnames or []]
-            if not {"path", "label"} <= set(columns):
-                raise InputError(
-                    f"{path}: expected the columns path and label, separated by commas, got "
-                    f"{', '.join(columns) or 'no header'}; name them in the first line."
-                )
-            reader.fieldnames = columns
-            for row in reader:
-                yield reader.line_num, {key: value for key, value in row.items() if isinstance(value, str)}
+        reader = csv.DictReader(file, skipinitialspace=True)
+        columns = [column.strip() for column in reader.fieldnames or []]
+        if not {"path", "label"} <= set(columns):
+            raise InputError(
+                f"{place}: expected the columns path and label, separated by commas, got "
+                f"{', '.join(columns) or 'no header'}; name them in the first line."
+            )
+        reader.fieldnames = columns
+        for row in reader:
+            yield reader.line_num, {key: value for key, value in row.items() if isinstance(value, str)}
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(
-            f"{path}: expected CSV in UTF-8, got other bytes ({error}); save it as UTF-8."
+            f"{place}: expected CSV in UTF-8, got other bytes ({error}); save it as UTF-8."
         ) from error
 
 
-def _entry_of_row(path: Path, line: int, row: dict[str, str]) -> Entry:
+def _entry_of_row(path: Path, place: str, line: int, row: dict[str, str]) -> Entry:
     values = {key: row.get(key, "").strip() for key in ("path", "label", "id")}
     for key in ("path", "label"):
         if not values[key]:
-            raise InputError(f"{path}, line {line}: expected a {key}, got none; fill it in or drop the row.")
+            raise InputError(f"{place}, line {line}: expected a {key}, got none; fill it in or drop the row.")
     name = os.path.splitext(Path(values["path"]).as_posix())[0]
     facts = {key: row[key].strip() for key in FACTS if row.get(key, "").strip()}
     return Entry(values["id"] or name, path.parent / values["path"], values["label"], facts=facts)
@@ -310,9 +335,9 @@ def _left_out(root: Path, classes: list[Path]) -> str:
     others = [one for place in (root, *classes) for one in _visible(place) if one.is_file()]
     clips = {file for one in classes for file in _audio_in(one)}
     names = [one.relative_to(root).as_posix() for one in others if one not in clips]
-    return f"left out {len(names)} files that are no clips of a class ({_some(names)})" if names else ""
+    return f"left out {len(names)} files that are no clips of a class ({some(names)})" if names else ""
 
 
-def _some(names: Iterable[str]) -> str:
+def some(names: Iterable[str]) -> str:
     names = list(names)
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

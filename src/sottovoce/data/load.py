@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import BinaryIO, NamedTuple, final
 
 import numpy as np
 import torch
@@ -222,21 +222,26 @@ def _resample(mono: NDArray[np.float64], from_hz: int, to_hz: int) -> NDArray[np
 
 
 def _read(path: Path, start: int, frames: int | None) -> Recording:
-    import soundfile
-
     if not path.is_file():
         raise InputError(f"{path}: expected an audio file, got {_what_is_at(path)}; check the path.")
+    return read_audio(path, str(path), start, frames)
+
+
+def read_audio(file: Path | BinaryIO, place: str, start: int = 0, frames: int | None = None) -> Recording:
+    """A file, or what was fetched of it, or a piece in its own samples. place: what messages call it."""
+    import soundfile
+
     try:
-        with soundfile.SoundFile(path) as file:
-            wanted = max(file.frames - start, 0) if frames is None else frames
+        with soundfile.SoundFile(file) as sound:
+            wanted = max(sound.frames - start, 0) if frames is None else frames
             if start:
-                file.seek(min(start, file.frames))
-            samples = file.read(wanted, dtype="float64", always_2d=True)
-            rate = int(file.samplerate)
+                sound.seek(min(start, sound.frames))
+            samples = sound.read(wanted, dtype="float64", always_2d=True)
+            rate = int(sound.samplerate)
     except soundfile.SoundFileError as error:
         reason = str(error).rpartition(": ")[2].rstrip(".")
         raise InputError(
-            f"{path}: expected audio that libsndfile reads (WAV, FLAC, Ogg, MP3), got a file it rejects "
+            f"{place}: expected audio that libsndfile reads (WAV, FLAC, Ogg, MP3), got a file it rejects "
             f"({reason}); convert or drop it."
         ) from error
     lost = len(samples) < wanted

@@ -134,8 +134,9 @@ def measure(ledger: Ledger) -> Progress:
         .where(SESSION.c.study_id == ledger.study_id)
         .group_by(SESSION.c.simulated)
     )
-    with ledger.database.reading() as link:
-        found, answered = link.execute(states).all(), link.execute(counts).all()
+    found, answered = ledger.database.read(
+        lambda link: (link.execute(states).all(), link.execute(counts).all())
+    )
     groups = [
         _group(
             [row for row in found if row.simulated == simulated],

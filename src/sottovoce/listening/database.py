@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar, final
 
@@ -17,7 +16,7 @@ from alembic.config import Config
 from alembic.util import CommandError
 from sqlalchemy import Connection, Engine, create_engine, event, make_url, select, text
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 
 from sottovoce.errors import InputError, StoreError
 from sottovoce.listening.rows import AnswerRow
@@ -27,6 +26,8 @@ from sottovoce.listening.steps import Step
 Result = TypeVar("Result")
 CONNECTIONS = 8
 """More would wait for the same two or four cores."""
+TOGETHER = 32
+"""Answers that SQLite may write at once."""
 MIGRATING = 7_305_508_147
 """Names the lock that lets one server at a time bring the tables up to date."""
 
@@ -92,8 +93,7 @@ def read_answers(engine: Engine, study_hash: str | None = None) -> list[AnswerRo
     )
     if study_hash is not None:
         query = query.where(STUDY.c.hash == study_hash)
-    with engine.connect() as connection:
-        return [_row(found) for found in connection.execute(query)]
+    return _do(lambda link: [_row(found) for found in link.execute(query)], engine)
 
 
 def _row(found: Any) -> AnswerRow:
@@ -124,24 +124,52 @@ class Database:
 
     SQLite has one writer at a time and waits for the disk at each commit. So writes that come while another
     is on its way to the disk are put together and committed at once, each in a savepoint of its own.
+    A connection that the other side has closed is found out by using it: work may be done a second time, and
+    whatever it writes has a key, so that it is there once.
     """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._alone = engine.dialect.name == "sqlite"
+        self.is_file = engine.dialect.name == "sqlite"
+        self._bare = engine.execution_options(single=True)
         self._turn = threading.Lock()
         self._waiting: deque[_Job[Any]] = deque()
 
-    @contextmanager
-    def reading(self) -> Iterator[Connection]:
-        with self.engine.connect() as connection:
-            yield connection
+    @property
+    def threads(self) -> int:
+        """So many may write at once; of SQLite as many as are to be put together."""
+        return TOGETHER if self.is_file else CONNECTIONS
+
+    def read(self, work: Callable[[Connection], Result]) -> Result:
+        """Do the work on what is on the disk."""
+        return _do(work, self.engine if self.is_file else self._bare)
+
+    def say(self, statement: str, values: Mapping[str, Any]) -> None:
+        """Run one statement of PostgreSQL, which is a transaction by itself: it is on the disk, or was not.
+
+        Past SQLAlchemy, which would take as long as the statement does.
+        """
+        kind = self.engine.dialect.loaded_dbapi.Error
+        for left in range(CONNECTIONS, -1, -1):
+            link = None
+            try:
+                link = self.engine.raw_connection()
+                driver: Any = link.driver_connection
+                driver.execute(statement, values)
+                return
+            except kind as error:
+                if link is None or not driver.broken or not left:
+                    raise DBAPIError.instance(statement, None, error, kind) from None
+                # Others that wait may be as stale.
+                link.invalidate(error)
+            finally:
+                if link is not None:
+                    link.close()
 
     def write(self, work: Callable[[Connection], Result]) -> Result:
         """Do the work in one transaction: all of it is on the disk when this returns, or none of it."""
-        if not self._alone:
-            with self.engine.begin() as connection:
-                return work(connection)
+        if not self.is_file:
+            return _do(work, self.engine)
         job = _Job(work)
         self._waiting.append(job)
         with self._turn:
@@ -161,6 +189,18 @@ class Database:
         finally:
             for job in jobs:
                 job.over = True
+
+
+def _do(work: Callable[[Connection], Result], engine: Engine) -> Result:
+    """In one transaction; once more where the connection, and with it all that were waiting, was stale."""
+    try:
+        with engine.begin() as connection:
+            return work(connection)
+    except DBAPIError as error:
+        if not error.connection_invalidated:
+            raise
+    with engine.begin() as connection:
+        return work(connection)
 
 
 class _Job(Generic[Result]):
@@ -206,7 +246,15 @@ def _parse(url: str) -> URL:
 def _postgresql(place: URL) -> Engine:
     options = {"connect_timeout": 5, "options": "-c statement_timeout=10s -c lock_timeout=5s"}
     pool: dict[str, Any] = {"pool_size": CONNECTIONS, "max_overflow": 0, "pool_timeout": 10}
-    return create_engine(place, connect_args=options, pool_pre_ping=True, **pool)
+    engine = create_engine(place, connect_args=options, isolation_level="AUTOCOMMIT", **pool)
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        # Begun here, not by the driver, so that a single statement can go without.
+        if not connection.get_execution_options().get("single", False):
+            connection.exec_driver_sql("BEGIN")
+
+    return engine
 
 
 def _sqlite(place: URL) -> Engine:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, NamedTuple, assert_never, final
 
 from sottovoce.core.draws import Draws
@@ -76,11 +77,11 @@ def lay_out(study: Study, seat: int) -> list[Planned]:
     if seat < 0:
         raise InputError(f"expected a seat of 0 or more, got {seat}; count from 0.")
     trials = [
-        replace(planned, block=number)
+        (number, planned)
         for number, block in enumerate(study.blocks)
         for planned in _lay_out_block(study, block, Draws(study.seed).turn("layout", number), seat)
     ]
-    return [replace(planned, place=place) for place, planned in enumerate(trials)]
+    return [replace(planned, place=place, block=number) for place, (number, planned) in enumerate(trials)]
 
 
 def exposure(study: Study) -> dict[str, int]:
@@ -98,7 +99,7 @@ def deal(block: Block, draws: Draws, seat: int) -> list[Dealt]:
     names = list(block.pools)
     name, turn = names[seat % len(names)], seat // len(names)
     pool = block.pools[name]
-    order = draws.turn("deal").generator(name).permutation(len(pool)).tolist()
+    order = _order(draws, name, len(pool))
     if block.per_listener is None:
         return [Dealt(pool[index], index, rank, turn, name) for rank, index in enumerate(order)]
     first = seat * block.per_listener
@@ -112,6 +113,12 @@ def deal(block: Block, draws: Draws, seat: int) -> list[Dealt]:
         )
         for place in range(first, first + block.per_listener)
     ]
+
+
+@lru_cache(maxsize=4096)
+def _order(draws: Draws, pool: str, size: int) -> tuple[int, ...]:
+    """The order in which the items of a pool are dealt: for every listener alike."""
+    return tuple(draws.turn("deal").generator(pool).permutation(size).tolist())
 
 
 def latin_square(size: int) -> list[list[int]]:
@@ -157,6 +164,8 @@ def _arrange(study: Study, block: Block, trials: list[Planned], draws: Draws, se
 
 def _hide(trials: list[Planned], sentinels: list[Planned], draws: Draws, seat: int) -> list[Planned]:
     """Sentinels among trials, anywhere but first."""
+    if not sentinels:
+        return trials
     total = len(trials) + len(sentinels)
     source = draws.turn("sentinels").generator(str(seat))
     places = set((1 + source.permutation(total - 1))[: len(sentinels)].tolist())
@@ -180,7 +189,9 @@ def _plan(study: Study, block: Block, dealt: Dealt, draws: Draws, seat: int) -> 
             assert_never(block)
 
 
+@lru_cache(maxsize=4096)
 def _offset(draws: Draws, pool: str, sides: int) -> int:
+    """Where the sides of a pool begin: for every listener alike."""
     return int(draws.turn("side").generator(pool).integers(sides))
 
 

@@ -18,53 +18,34 @@ from hashlib import sha256
 from typing import Any, TypeVar, final
 
 from pydantic import TypeAdapter
-from sqlalchemy import Boolean, Case, Connection, Row, Select, bindparam, case, exists, insert, select, update
+from sqlalchemy import Connection, Row, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from sottovoce.errors import SottovoceError
 from sottovoce.listening.database import Database
 from sottovoce.listening.fit import find_fault
 from sottovoce.listening.protocol import Answer, Given, Joined, Next, Screen
-from sottovoce.listening.schema import ANSWER, HANDOUT, SESSION, STEP, STUDY, now
+from sottovoce.listening.schema import STUDY, now
 from sottovoce.listening.session import Course, Step, screen
+from sottovoce.listening.statements import (
+    ADD_SESSION,
+    COUNT_SEATS,
+    ONE_AT_A_TIME,
+    SEATS,
+    SESSION_OF,
+    STEPS,
+    SWEEP,
+    Values,
+    give_out,
+    record,
+)
 from sottovoce.listening.study import Study
 
 GIVEN: TypeAdapter[Given] = TypeAdapter(Given)
 Result = TypeVar("Result")
+Done = list[tuple[Step, Given]]
 IN_MEMORY = 4096
 """Sessions that are held; older ones are read again."""
-
-
-def _hold_again() -> Case[Any]:
-    """The seat of a listener who comes back late: theirs if nobody else has it by now."""
-    other = SESSION.alias()
-    sits = (
-        (other.c.study_id == SESSION.c.study_id)
-        & (other.c.simulated == SESSION.c.simulated)
-        & (other.c.held == SESSION.c.seat)
-    )
-    free = SESSION.c.held.is_(None) & ~exists(select(other.c.id).where(sits))
-    return case((free, SESSION.c.seat), else_=SESSION.c.held)
-
-
-# Made once: to put a statement together takes longer than to run it.
-ADD_ANSWER, ADD_STEP, ADD_HANDOUT = insert(ANSWER), insert(STEP), insert(HANDOUT)
-GO_ON = (
-    update(SESSION)
-    .where(SESSION.c.id == bindparam("session"))
-    .values(seen=bindparam("now"), state="open", held=_hold_again())
-)
-END = (
-    update(SESSION)
-    .where(SESSION.c.id == bindparam("session"))
-    .values(
-        state="finished",
-        finished=bindparam("now"),
-        accepted=bindparam("counts"),
-        reason=bindparam("why"),
-        held=case((bindparam("counts", type_=Boolean), SESSION.c.held), else_=None),
-    )
-)
 
 
 @final
@@ -83,16 +64,34 @@ def unknown_session() -> Refusal:
 @final
 @dataclass(frozen=True)
 class Handed:
-    """A screen that is given out. clips: keys by the names that stand for them."""
+    """A screen that is given out. names: of its slots, by label; clips: keys by these names."""
 
     id: str
     step: Step
     names: Mapping[str, str]
+    clips: Mapping[str, str]
     screen: Screen
 
-    @property
-    def clips(self) -> dict[str, str]:
-        return {name: self.step.roles[label] for label, name in self.names.items()}
+    def rows(self, session: str, at: datetime) -> tuple[Values, list[Values]]:
+        """What is kept of it: the screen, and its slots."""
+        step = self.step
+        shown = {"id": self.id, "session_id": session, "place": step.place, "kind": step.kind}
+        slots: list[Values] = [
+            {"name": name, "step_id": self.id, "label": label, "clip": step.roles[label]}
+            for label, name in self.names.items()
+        ]
+        return {**shown, "content": step.to_json(), "given_at": at}, slots
+
+
+@final
+@dataclass(frozen=True)
+class Guest:
+    """What of a session stays as it is."""
+
+    id: str
+    created: datetime
+    arrived_with: Mapping[str, str]
+    course: Course
 
 
 @final
@@ -100,11 +99,8 @@ class Handed:
 class Sitting:
     """A session as far as it is. answered: places of its answered screens by their ids."""
 
-    id: str
-    created: datetime
-    arrived_with: Mapping[str, str]
-    course: Course
-    done: list[tuple[Step, Given]]
+    guest: Guest
+    done: Done
     answered: dict[str, int]
     handed: Handed
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -131,27 +127,38 @@ class Ledger:
         self.abandon_after, self.expire_after, self.clock = abandon_after, expire_after, clock
         self._held: OrderedDict[str, Sitting] = OrderedDict()
         self._lock = threading.Lock()
+        self._swept: datetime | None = None
         self.study_id = database.write(self._enter_study)
 
-    def join(self, arrived_with: Mapping[str, str], simulated: bool = False) -> Joined:
-        """A new session on the lowest seat that is free."""
-        token = secrets.token_urlsafe(32)
+    def join(
+        self, arrived_with: Mapping[str, str], simulated: bool = False, token: str | None = None
+    ) -> Joined:
+        """A new session on the lowest seat that is free. token: of the listener's own making; sent again, it
+        leads to the session that it made."""
+        token = token or secrets.token_urlsafe(32)
         key = hash_token(token)
-        sitting = _twice(
-            lambda _: self.database.write(lambda link: self._seat(link, key, arrived_with, simulated))
-        )
+
+        def attempt(fresh: bool) -> Sitting:
+            def work(link: Connection) -> Sitting:
+                known = fresh and link.execute(SESSION_OF, {"token": key}).first() is not None
+                return self._read_all(link, key) if known else self._seat(link, key, arrived_with, simulated)
+
+            return self.database.write(work)
+
+        sitting = self._known(_twice(attempt))
         self._keep(key, sitting)
         return Joined(token=token, title=self.study.title, screen=sitting.handed.screen)
 
     def show(self, token: str) -> Screen:
         """The screen that is given out now."""
-        return self._sitting(hash_token(token)).handed.screen
+        # Another process may have taken the answer to the one in memory.
+        return self._sitting(hash_token(token), fresh=True).handed.screen
 
     def recall_clip(self, token: str, name: str) -> str | None:
         """The same as `find_clip` where the session is in memory; else, or for any doubt, None."""
         with self._lock:
             sitting = self._held.get(hash_token(token))
-        if sitting is None or self.clock() - sitting.created > self.expire_after:
+        if sitting is None or self.clock() - sitting.guest.created > self.expire_after:
             return None
         return sitting.handed.clips.get(name)
 
@@ -159,9 +166,9 @@ class Ledger:
         """The key of a clip on the screen that is given out now."""
         key = hash_token(token)
         for fresh in (False, True):
-            clips = self._sitting(key, fresh).handed.clips
-            if name in clips:
-                return clips[name]
+            found = self._sitting(key, fresh).handed.clips.get(name)
+            if found is not None:
+                return found
         raise Refusal(404, "unknown-audio", "expected a clip of the screen that is given out now.")
 
     def answer(self, token: str, answer: Answer) -> Next:
@@ -183,58 +190,44 @@ class Ledger:
         return _twice(attempt)
 
     def _answer(self, sitting: Sitting, answer: Answer) -> Next:
+        course, handed = sitting.guest.course, sitting.handed
         place = sitting.answered.get(answer.screen)
         if place is not None:
-            return Next(screen=sitting.handed.screen, feedback=sitting.course.feedback(*sitting.done[place]))
-        handed = sitting.handed
+            return Next(screen=handed.screen, feedback=course.feedback(*sitting.done[place]))
         if answer.screen != handed.id or handed.step.kind == "done":
             raise Refusal(409, "not-given", "expected an answer to the screen that is given out now.")
         fault = find_fault(handed.screen, answer)
         if fault is not None:
             raise Refusal(422, "bad-answer", fault)
         done = [*sitting.done, (handed.step, answer.given)]
-        following = self._hand_out(sitting.course, done, sitting.arrived_with)
-        self.database.write(lambda link: self._record(link, sitting, answer, following, done))
+        following = self._hand_out(course, done, sitting.guest.arrived_with)
+        self._record(sitting, answer, following, done)
         sitting.answered[handed.id] = len(sitting.done)
         sitting.done, sitting.handed = done, following
-        return Next(screen=following.screen, feedback=sitting.course.feedback(handed.step, answer.given))
+        return Next(screen=following.screen, feedback=course.feedback(handed.step, answer.given))
 
-    def _record(
-        self,
-        link: Connection,
-        sitting: Sitting,
-        answer: Answer,
-        following: Handed,
-        done: list[tuple[Step, Given]],
-    ) -> None:
+    def _record(self, sitting: Sitting, answer: Answer, following: Handed, done: Done) -> None:
         at = self.clock()
         kept = {
             "step_id": answer.screen,
-            "session_id": sitting.id,
+            "session_id": sitting.guest.id,
             "given": answer.given.model_dump(mode="json"),
             "seconds": answer.seconds,
             "plays": answer.plays,
             "at": at,
         }
-        link.execute(ADD_ANSWER, kept)
-        self._record_step(link, sitting.id, following, at)
-        link.execute(GO_ON, {"session": sitting.id, "now": at})
+        stand: dict[str, Any] = {"now_is": "open", "ended": None, "counts": None, "why": "", "gone": False}
         if following.step.kind == "done":
-            accepted, reason = sitting.course.verdict(done)
-            end = {"session": sitting.id, "now": at, "counts": accepted, "why": reason}
-            link.execute(END, end)
+            counts, why = sitting.guest.course.verdict(done)
+            stand = {"now_is": "finished", "ended": at, "counts": counts, "why": why, "gone": not counts}
+        step, slots = following.rows(sitting.guest.id, at)
+        stand |= {"of_session": sitting.guest.id, "at_time": at}
+        record(self.database, kept, step, slots, stand)
 
     def _seat(self, link: Connection, key: str, arrived_with: Mapping[str, str], simulated: bool) -> Sitting:
         at = self.clock()
-        # One at a time looks for a seat; where this locks nothing, there is one writer anyway.
-        link.execute(select(STUDY.c.id).where(STUDY.c.id == self.study_id).with_for_update(key_share=True))
-        mine = (SESSION.c.study_id == self.study_id) & (SESSION.c.simulated == simulated)
-        late = mine & (SESSION.c.state == "open") & (SESSION.c.seen < at - self.abandon_after)
-        link.execute(update(SESSION).where(late).values(state="abandoned", held=None))
-        taken = select(SESSION.c.held).where(mine, SESSION.c.held.is_not(None)).order_by(SESSION.c.held)
-        seat = first_gap(link.scalars(taken))
-        seed = secrets.randbits(62)
-        name = secrets.token_urlsafe(12)
+        seat = self._find_seat(link, simulated, at)
+        seed, name = secrets.randbits(62), secrets.token_urlsafe(12)
         course = Course(self.study, seat, seed)
         handed = self._hand_out(course, [], arrived_with)
         row = {
@@ -251,49 +244,51 @@ class Ledger:
             "seen": at,
             "reason": "",
         }
-        link.execute(insert(SESSION), row)
-        self._record_step(link, name, handed, at)
-        return Sitting(name, at, dict(arrived_with), course, [], {}, handed)
+        link.execute(ADD_SESSION, row)
+        give_out(link, *handed.rows(name, at))
+        return Sitting(Guest(name, at, dict(arrived_with), course), [], {}, handed)
 
-    def _hand_out(
-        self, course: Course, done: list[tuple[Step, Given]], arrived_with: Mapping[str, str]
-    ) -> Handed:
-        step = course.next_step(done)
+    def _find_seat(self, link: Connection, simulated: bool, at: datetime) -> int:
+        """The lowest that is free, those of listeners who are long gone among them."""
+        study = {"study": self.study_id}
+        link.execute(ONE_AT_A_TIME, study)
+        if self._swept is None or at - self._swept > self.abandon_after / 100:
+            link.execute(SWEEP, {**study, "since": at - self.abandon_after})
+            self._swept = at
+        seats = {**study, "made_up": simulated}
+        count, top = link.execute(COUNT_SEATS, seats).one()
+        return int(count) if count == top + 1 else first_gap(link.scalars(SEATS, seats))
+
+    def _hand_out(self, course: Course, done: Done, arrived_with: Mapping[str, str]) -> Handed:
+        step, progress = course.advance(done)
         names = {label: secrets.token_urlsafe(18) for label in step.roles}
-        return self._show(course, step, names, secrets.token_urlsafe(18), done, arrived_with)
+        return self._show(step, names, secrets.token_urlsafe(18), progress, arrived_with)
 
     def _show(
         self,
-        course: Course,
         step: Step,
         names: Mapping[str, str],
         id: str,
-        done: list[tuple[Step, Given]],
+        progress: float,
         arrived_with: Mapping[str, str],
     ) -> Handed:
-        shown = screen(step, names, self.study, course.progress(done), id=id, arrived_with=arrived_with)
-        return Handed(id, step, names, shown)
-
-    def _record_step(self, link: Connection, session: str, handed: Handed, at: datetime) -> None:
-        step = handed.step
-        row = {"session_id": session, "place": step.place, "kind": step.kind, "content": step.to_json()}
-        link.execute(ADD_STEP, {"id": handed.id, "given_at": at, **row})
-        if handed.names:
-            rows = [
-                {"name": name, "step_id": handed.id, "label": label, "clip": step.roles[label]}
-                for label, name in handed.names.items()
-            ]
-            link.execute(ADD_HANDOUT, rows)
+        shown = screen(step, names, self.study, progress, id=id, arrived_with=arrived_with)
+        return Handed(id, step, names, {name: step.roles[label] for label, name in names.items()}, shown)
 
     def _sitting(self, key: str, fresh: bool = False) -> Sitting:
+        """A session as it is in memory, or fresh: as it is in the database."""
         with self._lock:
-            sitting = None if fresh else self._held.get(key)
+            sitting = self._held.get(key)
             if sitting is not None:
                 self._held.move_to_end(key)
-        if sitting is None:
-            sitting = self._read(key)
+        if sitting is None or fresh:
+            sitting = self._read(key, sitting)
             self._keep(key, sitting)
-        if self.clock() - sitting.created > self.expire_after:
+        return self._known(sitting)
+
+    def _known(self, sitting: Sitting) -> Sitting:
+        """The session, unless its time is over."""
+        if self.clock() - sitting.guest.created > self.expire_after:
             raise unknown_session()
         return sitting
 
@@ -308,24 +303,33 @@ class Ledger:
         with self._lock:
             self._held.pop(key, None)
 
-    def _read(self, key: str) -> Sitting:
-        query = select(SESSION).where(SESSION.c.token_hash == key, SESSION.c.study_id == self.study_id)
-        with self.database.reading() as link:
-            found = link.execute(query).first()
-            if found is None:
-                raise unknown_session()
-            rows = link.execute(_steps_of(found.id)).all()
-            names = _names_of(link, rows[-1].id)
-        return self._sit_again(found, rows, names)
+    def _read(self, key: str, known: Sitting | None) -> Sitting:
+        """A session from the database. known: as it was; what has come since is read alone."""
+        if known is not None:
+            guest, done, answered = known.guest, known.done, known.answered
+            since = {"session": guest.id, "since": len(done)}
+            rows = self.database.read(lambda link: link.execute(STEPS, since).all())
+            if rows:
+                return self._sit(guest, done, answered, rows)
+        return self.database.read(lambda link: self._read_all(link, key))
 
-    def _sit_again(self, found: Row[Any], rows: Sequence[Row[Any]], names: Mapping[str, str]) -> Sitting:
+    def _read_all(self, link: Connection, key: str) -> Sitting:
+        found = link.execute(SESSION_OF, {"token": key}).first()
+        if found is None or found.study_id != self.study_id:
+            raise unknown_session()
+        rows = link.execute(STEPS, {"session": found.id, "since": 0}).all()
         course = Course(self.study, found.seat, found.seed)
-        *past, last = rows
-        done = [(Step.from_json(row.content), GIVEN.validate_python(row.given)) for row in past]
-        step = Step.from_json(last.content)
-        handed = self._show(course, step, names, last.id, done, found.arrived_with)
-        answered = {row.id: place for place, row in enumerate(past)}
-        return Sitting(found.id, found.created, found.arrived_with, course, done, answered, handed)
+        return self._sit(Guest(found.id, found.created, found.arrived_with, course), [], {}, rows)
+
+    def _sit(self, guest: Guest, done: Done, answered: dict[str, int], rows: Sequence[Row[Any]]) -> Sitting:
+        """A session from what was answered before, and the rows of all that came after."""
+        past = [row for row in rows if row.given is not None]
+        answered = answered | {row.id: place for place, row in enumerate(past, start=len(done))}
+        done = [*done, *((Step.from_json(row.content), GIVEN.validate_python(row.given)) for row in past)]
+        now, names = rows[-1], {row.label: row.name for row in rows[len(past) :] if row.name is not None}
+        progress = guest.course.progress(done)
+        handed = self._show(Step.from_json(now.content), names, now.id, progress, guest.arrived_with)
+        return Sitting(guest, done, answered, handed)
 
     def _enter_study(self, link: Connection) -> int:
         found = link.scalar(select(STUDY.c.id).where(STUDY.c.hash == self.study.digest))
@@ -363,17 +367,3 @@ def _twice(attempt: Callable[[bool], Result]) -> Result:
         return attempt(True)
     except IntegrityError:
         raise Refusal(503, "try-again", "somebody else was faster; try again.") from None
-
-
-def _steps_of(session: str) -> Select[Any]:
-    return (
-        select(STEP.c.id, STEP.c.content, ANSWER.c.given)
-        .join_from(STEP, ANSWER, STEP.c.id == ANSWER.c.step_id, isouter=True)
-        .where(STEP.c.session_id == session)
-        .order_by(STEP.c.place)
-    )
-
-
-def _names_of(link: Connection, step: str) -> dict[str, str]:
-    rows = link.execute(select(HANDOUT.c.label, HANDOUT.c.name).where(HANDOUT.c.step_id == step))
-    return {row.label: row.name for row in rows}

@@ -6,6 +6,7 @@ Plain ASGI, so that nothing is read or computed for a request that is refused.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -17,6 +18,9 @@ from urllib.parse import parse_qs
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sottovoce.listening.protocol import Problem
+
+TOKEN = re.compile(rb"token=([A-Za-z0-9_-]{1,64})")
+"""The query of a clip, as the page writes it."""
 
 
 @final
@@ -71,7 +75,7 @@ class LimitSizes:
         self.app, self.limits = app, limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or not _has_body(scope):
             await self.app(scope, receive, send)
             return
         try:
@@ -93,7 +97,7 @@ class LimitSizes:
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
         """The body; None of one that is too long."""
-        said = _header(scope, b"content-length")
+        said = header(scope, b"content-length")
         if said is not None and (not said.isdigit() or int(said) > self.limits.body_bytes):
             return None
         body = bytearray()
@@ -182,22 +186,38 @@ async def refuse(send: Send, status: int, code: str, detail: str, *more: tuple[b
 
 def bearer(scope: Scope) -> str | None:
     """The token of an `Authorization: Bearer` header."""
-    said = _header(scope, b"authorization")
+    said = header(scope, b"authorization")
     kind, _, token = (said or "").partition(" ")
     return token.strip() if kind.lower() == "bearer" else None
 
 
+def token_of(scope: Scope) -> str | None:
+    """The session token of a request for a clip: of a header, or of the query."""
+    query: bytes = scope["query_string"]
+    said = bearer(scope)
+    if said or not query:
+        return said
+    plain = TOKEN.fullmatch(query)
+    return plain[1].decode() if plain else parse_qs(query.decode("latin-1")).get("token", [None])[-1]
+
+
 def _session_of(scope: Scope) -> str | None:
     """What stands for the session token of a request, wherever it is: in the path, a header or the query."""
-    path = scope["path"].split("/")
-    if path[:3] == ["", "api", "sessions"] and len(path) > 3:
-        token: str | None = path[3]
-    elif path[:3] == ["", "api", "audio"]:
-        token = bearer(scope) or parse_qs(scope["query_string"].decode("latin-1")).get("token", [None])[0]
-    else:
-        token = None
+    path: str = scope["path"]
+    token: str | None = None
+    if path.startswith("/api/sessions/"):
+        token = path.split("/", 4)[3]
+    elif path.startswith("/api/audio/"):
+        token = token_of(scope)
     return None if not token else sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _header(scope: Scope, name: bytes) -> str | None:
+def _has_body(scope: Scope) -> bool:
+    """Whether anything may come after the headers (RFC 9112, section 6.3)."""
+    told = any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
+    return told or scope.get("method") != "GET"
+
+
+def header(scope: Scope, name: bytes) -> str | None:
+    """What a header says; the first, where there are several."""
     return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), None)

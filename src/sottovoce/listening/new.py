@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,8 +12,10 @@ from typing import Any
 import yaml
 
 from sottovoce.errors import InputError, StoreError
+from sottovoce.listening.blocks import MushraBlock
 from sottovoce.listening.design import lay_out
 from sottovoce.listening.presets import Draft, draft
+from sottovoce.listening.sounds import STOP
 from sottovoce.listening.sources import Candidate, Compared
 from sottovoce.listening.study import Study, read_study
 
@@ -108,7 +110,7 @@ def write_study(
     except OSError as error:
         raise StoreError(f"cannot write {place}: {error.strerror}; choose another place.") from None
     study = read_study(place)
-    return study, [*made.notes, _sum_up(study)]
+    return study, [*made.notes, *_doubt_anchors(study), _sum_up(study)]
 
 
 def _copy(folder: Path, name: str, key: str, made: Draft) -> dict[str, Any]:
@@ -193,6 +195,27 @@ def _dump(entry: dict[str, Any]) -> str:
     dumper.serialize(node)
     dumper.close()
     return stream.getvalue()
+
+
+def _doubt_anchors(study: Study) -> Iterator[str]:
+    """Anchors that take away next to nothing, as the clips end where they do."""
+    for block in study.blocks:
+        if not isinstance(block, MushraBlock):
+            continue
+        rates = {rack.reference: _rate(study, rack.reference) for rack in block.all_items()}
+        lowest, high = min(rates.values()), max(block.anchors_hz, default=0)
+        if lowest / 2 <= STOP * high:
+            yield (
+                f"clips at {lowest / 1000:g} kHz: the {high / 1000:g} kHz anchor sounds almost like the "
+                "reference, so that post-screening may leave out everybody; take clips at 32 kHz or more, or "
+                "anchors_hz: [3500]"
+            )
+
+
+def _rate(study: Study, key: str) -> int:
+    import soundfile
+
+    return int(soundfile.info(study.clips[key].path).samplerate)
 
 
 def _sum_up(study: Study) -> str:

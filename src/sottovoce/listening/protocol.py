@@ -14,12 +14,15 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 Confidence = Literal["low", "medium", "high"]
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")]
 """An opaque name of a clip, a screen or a session."""
+Token = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{43}$")]
 Text = Annotated[str, Field(max_length=4000)]
+CLOSED: dict[str, JsonValue] = {"additionalProperties": False}
+"""Of a mapping: there is no key but those that its pattern lets through, and the schema is to say so."""
 Rating = Annotated[int, Field(ge=0, le=100, strict=True)]
 
 
 class Message(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Slot(Message):
@@ -233,7 +236,7 @@ class Preferred(Message):
 
 class Filled(Message):
     kind: Literal["questionnaire"]
-    answers: Annotated[dict[Name, Text | float], Field(max_length=40)]
+    answers: Annotated[dict[Name, Text | float], Field(max_length=40, json_schema_extra=CLOSED)]
 
 
 Given = Annotated[
@@ -265,10 +268,23 @@ class Next(Message):
     feedback: Feedback | None = None
 
 
-class Join(Message):
-    """A listener who comes: what the recruiting site said of them, kept as it is."""
+class Standing(Next):
+    """Where a session stands, and what the study is called, for a page that comes back to it."""
 
-    arrived_with: Annotated[dict[Name, Annotated[str, Field(max_length=200)]], Field(max_length=20)] = {}
+    title: Text
+
+
+class Join(Message):
+    """A listener who comes: what the recruiting site said of them, kept as it is.
+
+    token: of the page's own making, 256 random bits. Sent again after a lost reply, it leads to the same
+    session and not to a second seat. Without one the server makes one.
+    """
+
+    arrived_with: Annotated[
+        dict[Name, Annotated[str, Field(max_length=200)]], Field(max_length=20, json_schema_extra=CLOSED)
+    ] = {}
+    token: Token | None = None
 
 
 class Joined(Message):

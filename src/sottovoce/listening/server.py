@@ -6,7 +6,6 @@ the first listener comes; what a request costs does not hang on which clip it as
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -18,22 +17,21 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 from anyio.lowlevel import RunVar
 from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel
 from sqlalchemy import Engine, text
-from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
 
 from sottovoce import __version__
 from sottovoce.errors import InputError
 from sottovoce.listening import admin
 from sottovoce.listening.database import Database
-from sottovoce.listening.ledger import Ledger, Refusal, unknown_session
+from sottovoce.listening.lane import Lane
+from sottovoce.listening.ledger import Ledger, unknown_session
 from sottovoce.listening.limits import AddHeaders, LimitRates, Limits, LimitSizes
-from sottovoce.listening.protocol import Answer, Join, Joined, Message, Name, Next, Problem
+from sottovoce.listening.problems import add_handlers
+from sottovoce.listening.protocol import Answer, Join, Joined, Message, Name, Next, Problem, Standing
 from sottovoce.listening.schema import now
 from sottovoce.listening.study import Study
 
@@ -45,7 +43,6 @@ TYPES: Mapping[str, str] = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
 }
-WORD = re.compile(r"[a-z_-]{1,32}|\d{1,3}")
 DOOR: RunVar[CapacityLimiter] = RunVar("door")
 THREADS = 32
 MOST_BYTES_READY = 512 * 2**20
@@ -94,18 +91,19 @@ Bearer = Annotated[
 router = APIRouter()
 
 
-@router.post("/api/sessions", status_code=201, response_model=Joined, responses=_problems(422))
+@router.post("/api/sessions", status_code=201, response_model=Joined, responses=_problems(404, 422))
 async def join(body: Join, request: Request, simulated: Annotated[bool, Header()] = False) -> Response:
     """Begin a session. The header `Simulated: true` marks it as one of no listener, for good."""
     # A crowd at the door waits here, without a thread or a connection, so that those inside are not kept.
-    begin = partial(_books(request).join, body.arrived_with, simulated)
+    begin = partial(_books(request).join, body.arrived_with, simulated, body.token)
     return _send(await anyio.to_thread.run_sync(begin, limiter=_door()), 201)
 
 
-@router.get("/api/sessions/{token}/screen", response_model=Next, responses=_problems(404, 422))
+@router.get("/api/sessions/{token}/screen", response_model=Standing, responses=_problems(404, 422))
 def show(token: Name, request: Request) -> Response:
     """The screen that is given out now."""
-    return _send(Next(screen=_books(request).show(token)))
+    books = _books(request)
+    return _send(Standing(screen=books.show(token), title=books.study.title))
 
 
 @router.post("/api/sessions/{token}/answers", response_model=Next, responses=_problems(404, 409, 422))
@@ -131,16 +129,14 @@ async def audio(
     if said is None:
         raise unknown_session()
     books, wav = _books(request), request.app.state.wav
-    # As a rule the session is in memory, and then it is not worth a thread.
-    key = books.recall_clip(said, name) or await run_in_threadpool(books.find_clip, said, name)
-    return Response(wav(key), media_type="audio/wav")
+    sound = await run_in_threadpool(lambda: wav(books.find_clip(said, name)))
+    return Response(sound, media_type="audio/wav")
 
 
 @router.get("/healthz", response_model=Health, responses=_problems())
 def health(request: Request) -> Health:
     """Whether the server and its database are up."""
-    with request.app.state.ledger.database.reading() as link:
-        link.execute(text("SELECT 1"))
+    _books(request).database.read(lambda link: link.execute(text("SELECT 1")))
     return Health(ok=True)
 
 
@@ -157,7 +153,7 @@ def make_app(
     clock: Callable[[], datetime] = now,
     page: Path = PAGE,
     report: Callable[[], str] | None = None,
-) -> FastAPI:
+) -> ASGIApp:
     """The application of one study.
 
     engine: from `database.open_engine`. frames: origins that may show the page in a frame, such as
@@ -178,17 +174,17 @@ def make_app(
     app.state.ledger = Ledger(
         Database(engine), study, abandon_after=abandon_after, expire_after=expire_after, clock=clock
     )
-    app.state.wav = _ready(shelf)
+    ready = _ready(shelf)
+    app.state.wav = ready or shelf.wav
     app.state.admin_token, app.state.report = admin_token, report
     # Routes of a router that is included are looked up anew for every request, at a tenth of its cost.
     app.router.routes.extend([*router.routes, *admin.router.routes])
     _add_page(app, page)
-    _add_handlers(app)
+    add_handlers(app)
     limits = limits or Limits()
-    app.add_middleware(LimitSizes, limits=limits)
-    app.add_middleware(LimitRates, limits=limits)
-    app.add_middleware(AddHeaders, frames=frames)
-    return app
+    # Around the framework, not in it: what is refused, and what takes the short way, does not enter it.
+    way = LimitSizes(Lane(app, app.state.ledger, ready), limits)
+    return AddHeaders(LimitRates(way, limits), frames)
 
 
 @asynccontextmanager
@@ -197,14 +193,14 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
 
 
-def _ready(shelf: Clips) -> Callable[[str], bytes]:
-    """All clips as files, or all of them made on demand: never some, whose speed would tell them apart."""
+def _ready(shelf: Clips) -> Callable[[str], bytes] | None:
+    """All clips as files, or none: never some, whose speed would tell them apart."""
     keys = list(shelf.keys())
     total = 0.0
     for key in keys:
         total += 4 * shelf.seconds(key) * shelf.rate(key)
     if total > MOST_BYTES_READY:
-        return shelf.wav
+        return None
     return {key: shelf.wav(key) for key in keys}.__getitem__
 
 
@@ -225,51 +221,3 @@ def _serve(content: bytes, kind: str) -> Callable[[], Any]:
 
 def _send(message: BaseModel, status: int = 200) -> Response:
     return Response(message.model_dump_json(), status, media_type="application/json")
-
-
-def _refuse(status: int, code: str, detail: str, headers: Mapping[str, str] | None = None) -> Response:
-    content = Problem(code=code, detail=detail).model_dump_json()
-    return Response(content, status, media_type="application/json", headers=headers)
-
-
-def _add_handlers(app: FastAPI) -> None:
-    app.add_exception_handler(Refusal, _on_refusal)
-    app.add_exception_handler(RequestValidationError, _on_invalid)
-    app.add_exception_handler(HTTPException, _on_http)
-    app.add_exception_handler(Exception, _on_bug)
-    for kind in (OperationalError, InterfaceError, InternalError, PoolTimeout):
-        app.add_exception_handler(kind, _on_down)
-
-
-async def _on_refusal(_: Request, error: Any) -> Response:
-    headers = {"Retry-After": "2"} if error.status == 503 else None
-    return _refuse(error.status, error.code, error.detail, headers)
-
-
-async def _on_invalid(_: Request, error: Any) -> Response:
-    first = error.errors()[0]
-    place = [str(part) for part in first["loc"]]
-    if place[0] == "path":
-        code = "unknown-session" if place[1] == "token" else "unknown-audio"
-        return _refuse(404, code, "expected a name that this server has given out.")
-    # What was sent is not repeated: it may be long, or markup, or no text at all.
-    where = ".".join(part for part in place if WORD.fullmatch(part))
-    what = "expected a kind that is known" if first["type"] == "union_tag_invalid" else first["msg"]
-    return _refuse(422, "bad-request", f"{where}: {what}")
-
-
-async def _on_http(_: Request, error: Any) -> Response:
-    if error.status_code == 400:
-        return _refuse(422, "bad-request", "expected JSON, got something else.")
-    codes = {401: "unauthorised", 404: "unknown-address", 405: "wrong-method"}
-    code = codes.get(error.status_code, "bad-request")
-    return _refuse(error.status_code, code, str(error.detail), error.headers)
-
-
-async def _on_down(_: Request, __: Any) -> Response:
-    detail = "the answers cannot be stored now; nothing was changed; try again."
-    return _refuse(503, "try-again", detail, {"Retry-After": "2"})
-
-
-async def _on_bug(_: Request, __: Any) -> Response:
-    return _refuse(500, "server-error", "something went wrong here; the log has more.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, final
 
 from sottovoce.core.draws import Draws
@@ -62,20 +63,31 @@ class Course:
         self.study = study
         self.seat = seat
         self.layout = lay_out(study, seat)
+        self._trials = [
+            [planned for planned in self.layout if planned.block == number]
+            for number in range(len(study.blocks))
+        ]
+        self._screens = self._count_screens()
         self._draws = Draws(study.seed if seed is None else seed).turn("session", seat)
 
     def next_step(self, done: Done) -> Step:
         """The screen that comes after these answers; the same answers give the same step."""
+        return self.advance(done)[0]
+
+    def advance(self, done: Done) -> tuple[Step, float]:
+        """The screen that comes after these answers, and how far the session is then."""
         stand = self._stand(done)
         if stand.make is not None:
-            return replace(stand.make(), place=len(done))
-        return Step(len(done), "done", facts={"outcome": stand.outcome, **self._code(stand.outcome)})
+            return replace(stand.make(), place=len(done)), self._share(done)
+        facts = {"outcome": stand.outcome, **self._code(stand.outcome)}
+        return Step(len(done), "done", facts=facts), 1.0
 
     def progress(self, done: Done) -> float:
         """How far the session is, from 0 to 1, as far as that can be known."""
-        if self._stand(done).make is None:
-            return 1.0
-        return min(0.99, len(done) / self._screens())
+        return 1.0 if self._stand(done).make is None else self._share(done)
+
+    def _share(self, done: Done) -> float:
+        return min(0.99, len(done) / self._screens)
 
     def feedback(self, step: Step, given: Given) -> Feedback | None:
         """What is said after an answer: after teaching trials alone."""
@@ -131,19 +143,21 @@ class Course:
         for row in range(1 + check.retries):
             right = 0
             for number in range(check.trials):
-                order = self._draws.turn("headphones", row).generator(str(number)).permutation(3).tolist()
-                tones = [(PLAIN, QUIET, ANTIPHASE)[place] for place in order]
-                roles = {str(place): tone for place, tone in enumerate(tones, start=1)}
-                truth, facts = {"choice": tones.index(QUIET)}, {"row": str(row)}
-                asked, given = yield _ask("headphones", roles=roles, truth=truth, facts=facts)
+                asked, given = yield partial(self._play_tones, row, number)
                 right += given.choice == asked.truth["choice"]
             if right >= check.need:
                 return True
         return False
 
+    def _play_tones(self, row: int, number: int) -> Step:
+        order = self._draws.turn("headphones", row).generator(str(number)).permutation(3).tolist()
+        tones = [(PLAIN, QUIET, ANTIPHASE)[place] for place in order]
+        roles = {str(place): tone for place, tone in enumerate(tones, start=1)}
+        return Step(0, "headphones", None, roles, {"choice": tones.index(QUIET)}, {"row": str(row)})
+
     def _run_block(self, number: int, block: Block) -> Walk:
         yield _ask("notice", facts={"about": "block", "block": str(number)})
-        trials = [planned for planned in self.layout if planned.block == number]
+        trials = self._trials[number]
         searches: dict[str, Jnd] = {}
         counted = 0
         for place, planned in enumerate(trials):
@@ -206,7 +220,7 @@ class Course:
         drawn = self._draws.turn("code").generator("").integers(len(LETTERS), size=10)
         return {"code": "".join(LETTERS[place] for place in drawn)}
 
-    def _screens(self) -> int:
+    def _count_screens(self) -> int:
         """How many there are where every check is passed at once."""
         study = self.study
         around = [
@@ -221,7 +235,7 @@ class Course:
     def _breaks(self) -> int:
         total = 0
         for number, block in enumerate(self.study.blocks):
-            counted = sum(planned.block == number and not planned.teaching for planned in self.layout)
+            counted = sum(not planned.teaching for planned in self._trials[number])
             total += 0 if block.break_after is None else (counted - 1) // block.break_after
         return total
 

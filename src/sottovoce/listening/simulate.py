@@ -27,7 +27,7 @@ from sottovoce.listening.searches import Files, sounds_of
 from sottovoce.listening.study import Study
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from starlette.types import ASGIApp
 
 MOST_SCREENS = 5000
 TRIES = 20
@@ -129,7 +129,7 @@ def make_person(
 
 
 @contextmanager
-def serving(app: FastAPI) -> Iterator[str]:
+def serving(app: ASGIApp) -> Iterator[str]:
     """The address of an application that is served on this machine alone, in a thread, for as long."""
     import uvicorn
 

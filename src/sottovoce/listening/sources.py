@@ -20,6 +20,8 @@ from sottovoce.errors import InputError, UnknownName
 
 CLEAN_FOLDERS = ("clean", "reference", "references", "original")
 PAIRS, KEY = "pairs.csv", "key.csv"
+SILENT = ("", "silence", "empty")
+"""Labels of clips in which nothing is said."""
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
@@ -267,6 +269,17 @@ def _meets(value: str | float | None, sign: str, wanted: str) -> bool:
         except ValueError:
             same = False
     return same == (sign == "=")
+
+
+def leave_silence(found: Sequence[Candidate]) -> tuple[list[Candidate], int]:
+    """Candidates in which something is said, and how many others there were.
+
+    Some corpora have a class for silence, or clips whose transcript is empty. Where no clip has a label,
+    nothing is known of any, and all stay.
+    """
+    said = [one for one in found if one.label.strip(" _").lower() not in SILENT]
+    labelled = any(one.label for one in found)
+    return (said, len(found) - len(said)) if labelled else (list(found), 0)
 
 
 def take_turns(found: Sequence[Candidate], most: int, draws: Draws) -> list[Candidate]:

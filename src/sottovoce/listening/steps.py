@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, final
 
@@ -55,7 +55,7 @@ class Step:
         return -1 if self.planned is None else self.planned.block
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**vars(self), "planned": None if self.planned is None else {**vars(self.planned)}}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Step:

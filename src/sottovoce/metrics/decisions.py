@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sottovoce.core.attack import Trial
+from sottovoce.core.batch import AudioBatch
 from sottovoce.core.metric import Metric
 
 
@@ -69,6 +70,40 @@ class Success(Metric):
         if trial.labels is None or trial.says == "words":
             right = [True] * len(trial.clean)
         return _rate([reached if fair else None for reached, fair in zip(trial.achieved, right, strict=True)])
+
+
+@final
+class ChanceOfRight(Metric):
+    """Mean probability that the target gives to the right label under attack: what soft votes add up."""
+
+    name, title, unit = "chance", "probability of the right label under attack", "%"
+    of: ClassVar[Literal["decisions", "audio"]] = "decisions"
+    says: ClassVar[Literal["class", "words"] | None] = "class"
+    measured: ClassVar[Literal["always", "pairs", "named"]] = "named"
+
+    def measure(self, trial: Trial) -> Tensor:
+        return _chances(trial, trial.adversarial)
+
+
+@final
+class CleanChanceOfRight(Metric):
+    """Mean probability that the target gives to the right label before the attack."""
+
+    name, title, unit = "clean-chance", "probability of the right label", "%"
+    of: ClassVar[Literal["decisions", "audio"]] = "decisions"
+    says: ClassVar[Literal["class", "words"] | None] = "class"
+    measured: ClassVar[Literal["always", "pairs", "named"]] = "named"
+
+    def measure(self, trial: Trial) -> Tensor:
+        return _chances(trial, trial.clean)
+
+
+def _chances(trial: Trial, batch: AudioBatch) -> Tensor:
+    """Parts (probability, 1); NaN where the truth or the target's scores are not known."""
+    if trial.labels is None or trial.chance is None:
+        return _rate([None] * len(batch))
+    chances = trial.chance(batch, trial.labels).double().cpu()
+    return torch.stack([chances, torch.ones_like(chances)], dim=1)
 
 
 def _right(trial: Trial, texts: Sequence[str]) -> list[bool] | list[None]:

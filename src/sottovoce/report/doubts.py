@@ -151,8 +151,8 @@ _RAISED: dict[str, Sentence] = {
         f"{len(check.flags)} of {plural(check.asked, 'cell')} of the plan have no record yet.",
     ),
     "failures": lambda check, context: (
-        plural(check.flags[0].evidence["failures"], "failure"),
-        "These clips are in no rate and no mean; a failed clip never counts as a zero.",
+        plural(sum(flag.evidence["failures"] for flag in check.flags), "failure"),
+        "What failed is in no rate and no mean; a failed clip never counts as a zero.",
     ),
     "floats": lambda check, context: (
         "Examples are floats",
@@ -241,6 +241,9 @@ _ITEMS: dict[str, Callable[[Flag, Context], str]] = {
     "passes": _rising,
     "gradients": _flat,
     "unfinished": _where,
+    "failures": lambda flag, context: (
+        f"{_where(flag, context) or plural(flag.evidence['failures'], 'clip')}: {flag.evidence['reason']}"
+    ),
     "rounding": lambda flag, context: (
         f"{_where(flag, context)}: {flag.evidence['lost']} of {flag.evidence['clips']}"
     ),

@@ -180,7 +180,7 @@ def list_clean(plan: Plan, trials: Trials, reading: Reading) -> list[tuple[str, 
     """What is known of the model before any attack, behind each defense."""
     rows = []
     for metric, title in reading.clean.items():
-        found = {name: trials.clean(metric, name) for name in plan.defenses}
+        found = {name: trials.clean(metric, name) for name in plan.every_defense}
         known = {name: estimate for name, estimate in found.items() if estimate is not None}
         for name, estimate in known.items():
             words = f"{title}, {defense_title(name)}" if len(known) > 1 else title
@@ -207,17 +207,17 @@ def make_setup(plan: Plan, trials: Trials, reading: Reading, data_note: str) -> 
     elif any(cell.universal for cell in plan.cells()):
         kept = "every other clip" if reading is WORDS else "every other clip of each class"
         facts.append(("universal attacks fitted on", f"{kept}, left out of their rates"))
-    if any(name != NO_DEFENSE for name in plan.defenses):
+    if any(name != NO_DEFENSE for name in plan.every_defense):
         facts.append(("attackers of a defense", ", ".join(FORMS[name] for name in plan.attackers)))
         facts.append(("gradients averaged over", _averaged(plan)))
     return {
         "facts": facts,
         "clean": list_clean(plan, trials, reading),
         "attacks": [describe_part(part, "attack", attack_title(part)) for part in _attacks(plan)],
-        "goals": [describe_part(part, "goal", goal_title(part)) for part in plan.goals],
+        "goals": [describe_part(part, "goal", goal_title(part)) for part in plan.every_goal],
         "defenses": [
             (name, [repr(part) for part in Defense.parse(name).parts])
-            for name in plan.defenses
+            for name in plan.every_defense
             if name != NO_DEFENSE
         ],
     }

@@ -117,8 +117,8 @@ def make_panels(plan: Plan, summary: Summary) -> list[Panel]:
     """Panels in the plan's order, the undefended model first."""
     panels: dict[tuple[str, str], Panel] = {}
     for group in summary.groups:
-        words = [defense_title(group.defense)] if plan.defenses != (NO_DEFENSE,) else []
-        words += [goal_title(group.goal)] if len(plan.goals) > 1 else []
+        words = [defense_title(group.defense)] if plan.every_defense != (NO_DEFENSE,) else []
+        words += [goal_title(group.goal)] if len(plan.every_goal) > 1 else []
         blank = Panel(", ".join(words), group.defense, group.goal, [], group.lead)
         panel = panels.setdefault((group.defense, str(group.goal)), blank)
         if group.strongest is not None:

@@ -149,7 +149,7 @@ def _stand(plan: Plan, panel: Panel, budget: str) -> str:
 def _strongest(plan: Plan, panel: Panel, budget: str) -> str:
     item, what = panel.found[budget].item, "WER " if panel.lead == "wer" else ""
     reached = show(item.estimates[panel.lead], "%")
-    goal = f", {goal_title(panel.goal)}" if len(plan.goals) > 1 else ""
+    goal = f", {goal_title(panel.goal)}" if len(plan.every_goal) > 1 else ""
     behind = f"Behind {panel.defense} at {budget}{goal}"
     return f"{behind}: {what}{reached} under the strongest attack, {form_title(item.cell)}."
 

@@ -72,6 +72,33 @@ def curves(panels: Sequence[Sweep], *, label: str = "fooling ratio, %", top: flo
     return _plain(figure)
 
 
+def bands(
+    lines: Mapping[str, tuple[list[float], list[float], list[float]]],
+    marks: Mapping[str, tuple[float, str]],
+    *,
+    across: str,
+    label: str,
+) -> Figure:
+    """Curves in per cent with a band of their deviation around them: places, means and deviations.
+
+    marks: levels drawn across the figure, each with its colour.
+    """
+    figure = Figure(figsize=(9, 4.2), layout="constrained")
+    axes = figure.subplots()
+    colours = matplotlib.colormaps["tab10"].colors  # type: ignore[attr-defined]
+    for number, (name, (places, means, deviations)) in enumerate(lines.items()):
+        mark, colour = MARKS[number % len(MARKS)], colours[number % len(colours)]
+        axes.plot(places, means, marker=mark, markersize=4, linewidth=1.4, color=colour, label=name)
+        low, high = (np.array(means) + sign * np.array(deviations) for sign in (-1, 1))
+        axes.fill_between(places, low, high, color=colour, alpha=0.15, linewidth=0)
+    for (name, (level, colour)), style in zip(marks.items(), ("--", ":", "-.") * len(marks), strict=False):
+        axes.axhline(level, color=colour, linewidth=1, linestyle=style, label=name)
+    axes.set(xlabel=across, ylabel=label)
+    axes.set_ylim(-3, 103)
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1), fontsize=8)
+    return _plain(figure)
+
+
 def groups(found: Mapping[str, Mapping[str, Interval | None]], *, label: str) -> Figure:
     """Bars side by side, one of each series in every group, in per cent with intervals.
 

@@ -40,6 +40,10 @@ def run_study(
 
 def tabulate(study: Study[Any], folder: Path) -> tuple[Stage, Result, Path]:
     """The page of a study of plans, from runs that are there already; it goes into their folder."""
+    if study.read is not None:
+        made: Stage = study.read(folder)
+        result = study.run(made)
+        return made, result, write(study, made, result)
     known = [*PLANS, CERTIFICATES]
     if study.id not in known:
         raise InputError(

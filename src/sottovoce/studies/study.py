@@ -173,6 +173,7 @@ class Study(Generic[Bench]):
     paper: where it stands there. reports: what the paper found, in one line.
     open: a bench for what a user asks, in a folder of its own or in the one that is given.
     fits: whether it needs perturbations, so that the scale says something about it.
+    read: the bench from a folder in which its work was done elsewhere, where that can be.
     """
 
     id: str
@@ -182,3 +183,4 @@ class Study(Generic[Bench]):
     open: Callable[[Choice, Path | None, str, Tell], Bench]
     run: Callable[[Bench], Result]
     fits: bool = True
+    read: Callable[[Path], Bench] | None = None

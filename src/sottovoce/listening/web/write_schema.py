@@ -29,6 +29,7 @@ def schema() -> str:
             (protocol.Joined, "serialization"),
             (protocol.Answer, "validation"),
             (protocol.Next, "serialization"),
+            (protocol.Standing, "serialization"),
             (protocol.Problem, "serialization"),
         ],
         title="Protocol",

@@ -1,4 +1,4 @@
-import type { Answer, Join, Joined, Next } from "./protocol";
+import type { Answer, Join, Joined, Next, Standing } from "./protocol";
 
 /** The server cannot answer now and may later: no network, too busy, its database away. */
 export class TryLater extends Error {
@@ -31,7 +31,7 @@ export class Api {
     return this.json("api/sessions", { method: "POST", body: JSON.stringify(join) });
   }
 
-  screen(token: string): Promise<Next> {
+  screen(token: string): Promise<Standing> {
     return this.json(`api/sessions/${encodeURIComponent(token)}/screen`, {});
   }
 

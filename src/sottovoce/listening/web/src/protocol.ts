@@ -156,11 +156,15 @@ export interface Headphones {
 }
 /**
  * A listener who comes: what the recruiting site said of them, kept as it is.
+ *
+ * token: of the page's own making, 256 random bits. Sent again after a lost reply, it leads to the same
+ * session and not to a second seat. Without one the server makes one.
  */
 export interface Join {
   arrived_with?: {
     [k: string]: string;
   };
+  token?: string | null;
 }
 /**
  * The token that brings a listener back to the same session, and where it stands.
@@ -314,4 +318,25 @@ export interface Next {
 export interface Problem {
   code: string;
   detail: JsonValue;
+}
+/**
+ * Where a session stands, and what the study is called, for a page that comes back to it.
+ */
+export interface Standing {
+  feedback: Feedback | null;
+  screen:
+    | Consent
+    | Notice
+    | Volume
+    | Headphones
+    | Attention
+    | Naming
+    | Abx
+    | SameDifferent
+    | Mushra
+    | Preference
+    | Closer
+    | Questionnaire
+    | Done;
+  title: string;
 }

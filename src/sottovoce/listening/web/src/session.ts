@@ -5,6 +5,7 @@ import type { Store } from "./store";
 
 const SESSION = "sottovoce.session";
 const PENDING = "sottovoce.pending";
+const JOINING = "sottovoce.joining";
 /** Parameters of the address that are for the page and not from a recruiting site. */
 const OWN = ["tap", "new"];
 
@@ -19,13 +20,18 @@ interface Pending {
   answer: Answer;
 }
 
+interface Joining {
+  token: string;
+  arrived_with: Record<string, string>;
+}
+
 /**
  * One listener's way through the study. The token is kept in the address's fragment, which is not sent to
  * servers, and in the browser; an answer is kept in the browser until the server has it.
  */
 export class Session {
   readonly token: string;
-  readonly title: string;
+  title: string;
   private readonly api: Api;
   private readonly store: Store;
   private readonly teller: Teller;
@@ -47,7 +53,9 @@ export class Session {
     if (kept !== null) {
       const session = new Session(api, store, teller, kept.kept);
       try {
-        return { session, next: await session.catchUp() };
+        const next = await session.catchUp();
+        if (session.title === "") await session.current();
+        return { session, next };
       } catch (error) {
         // A token that the address names is the listener's business; one left over in the browser is not.
         if (!(error instanceof SessionGone) || kept.named) throw error;
@@ -56,10 +64,23 @@ export class Session {
     return Session.begin(api, store, teller);
   }
 
-  /** Begins a new session. */
+  /**
+   * Begins a new session. Its token is made here and kept until the server has answered: whoever asks again
+   * after a lost reply, even in a new tab, gets the same session and not a second one.
+   */
   static async begin(api: Api, store: Store, teller: Teller): Promise<{ session: Session; next: Next }> {
     const arrived_with = arrivedWith(window.location.search);
-    const joined: Joined = await persist(() => api.join({ arrived_with }), "page", teller);
+    const joining = findJoining(store, arrived_with);
+    let joined: Joined;
+    try {
+      joined = await persist(() => api.join(joining), "page", teller);
+    } catch (error) {
+      store.remove(JOINING);
+      // The token that was kept has been used up, for another version of the study or too long ago.
+      if (error instanceof SessionGone) return Session.begin(api, store, teller);
+      throw error;
+    }
+    store.remove(JOINING);
     store.remove(PENDING);
     const session = new Session(api, store, teller, {
       token: joined.token,
@@ -89,8 +110,10 @@ export class Session {
     return persist(() => this.api.audio(this.token, name), "page", this.teller);
   }
 
-  private current(): Promise<Next> {
-    return persist(() => this.api.screen(this.token), "page", this.teller);
+  private async current(): Promise<Next> {
+    const standing = await persist(() => this.api.screen(this.token), "page", this.teller);
+    this.title = standing.title;
+    return standing;
   }
 
   /** An answer that was on its way when the tab closed is sent first. */
@@ -124,6 +147,20 @@ function findKept(store: Store, arrived_with: Record<string, string>): { kept: K
   }
   // Another listener at the same machine comes with other parameters, and gets a session of their own.
   return kept !== null && sameEntries(kept.arrived_with, arrived_with) ? { kept, named: false } : null;
+}
+
+function findJoining(store: Store, arrived_with: Record<string, string>): Joining {
+  const kept = store.read<Joining>(JOINING);
+  if (kept !== null && sameEntries(kept.arrived_with, arrived_with)) return kept;
+  const joining = { token: makeToken(), arrived_with };
+  store.write(JOINING, joining);
+  return joining;
+}
+
+/** 256 random bits in base64url. */
+function makeToken(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(32));
+  return btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 }
 
 function sameEntries(a: Record<string, string>, b: Record<string, string>): boolean {

@@ -13,6 +13,7 @@ const kinds = {
   txt: "text/plain",
 };
 const policy = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
+const title = "Small noises in speech";
 const sessions = new Map();
 let down = false;
 
@@ -87,19 +88,20 @@ async function serve(request, response) {
   if (down) return reply(response, 503, { code: "try-again", detail: "the database is down" });
   if (second === "audio") return reply(response, 200, wav(third), "audio/wav");
   if (third === undefined) {
-    const { arrived_with } = await readBody(request);
-    const token = `t${Math.random().toString(36).slice(2)}`;
-    sessions.set(token, { place: Number(arrived_with?.start ?? 0), answers: [], arrived_with });
+    const { arrived_with, token } = await readBody(request);
+    if (!sessions.has(token))
+      sessions.set(token, { place: Number(arrived_with?.start ?? 0), answers: [], arrived_with });
     return reply(response, 201, {
       token,
-      title: "Small noises in speech",
+      title,
       screen: screens[sessions.get(token).place],
     });
   }
   const session = sessions.get(third);
   if (session === undefined)
     return reply(response, 404, { code: "unknown-session", detail: "unknown session" });
-  if (fourth === "screen") return reply(response, 200, { screen: screens[session.place], feedback: null });
+  if (fourth === "screen")
+    return reply(response, 200, { screen: screens[session.place], feedback: null, title });
   const next = answerOne(session, await readBody(request));
   return next === null
     ? reply(response, 409, { code: "not-given", detail: "not given out" })

@@ -11,6 +11,8 @@ const second = { ...first, id: "n2", progress: 0.5 };
 const answer = { screen: "n1", given: { kind: "notice" }, seconds: 1, plays: {} } as const;
 const teller: Teller = { waiting: vi.fn(), back: vi.fn() };
 const api = new Api("http://study.test/");
+const gone = { status: 404, body: { code: "unknown-session", detail: "no such session" } };
+const TOKEN = /^[A-Za-z0-9_-]{43}$/;
 const open = () => Session.open(api, new Store(), teller);
 
 beforeEach(() => {
@@ -33,7 +35,8 @@ function server(
     if (special !== undefined) return special;
     if (asked.path === "/api/sessions")
       return { status: 201, body: { token: "tok", title: "A study", screen: first } };
-    return { body: { screen: asked.path.endsWith("/answers") ? second : first, feedback: null } };
+    const title = asked.path.endsWith("/screen") ? { title: "A study" } : {};
+    return { body: { screen: asked.path.endsWith("/answers") ? second : first, feedback: null, ...title } };
   });
 }
 
@@ -45,7 +48,7 @@ test("a listener joins with what the recruiting site said", async () => {
     {
       method: "POST",
       path: "/api/sessions",
-      body: { arrived_with: { PROLIFIC_PID: "p7", workerId: "w" } },
+      body: { arrived_with: { PROLIFIC_PID: "p7", workerId: "w" }, token: expect.stringMatching(TOKEN) },
       authorization: null,
     },
   ]);
@@ -74,8 +77,48 @@ test("a closed tab comes back to the same session, by the browser's memory", asy
 test("an address with a token comes back to the same session in any browser", async () => {
   window.history.replaceState(null, "", "/#s=other");
   const asked = server();
-  await open();
+  const { session } = await open();
   expect(asked.map((one) => one.path)).toEqual(["/api/sessions/other/screen"]);
+  expect(session.title).toBe("A study");
+});
+
+test("a reply that was lost is asked for again with the same token, in a new tab too", async () => {
+  const asked = server(() => new TypeError("offline"));
+  const closed = open();
+  await vi.advanceTimersByTimeAsync(5000);
+  expect(asked.length).toBeGreaterThan(2);
+  const again = server();
+  await open();
+  window.dispatchEvent(new Event("online"));
+  await closed;
+  const tokens = [...asked, ...again].map((one) => (one.body as { token: string }).token);
+  expect(tokens[0]).toMatch(TOKEN);
+  expect(new Set(tokens).size).toBe(1);
+  expect(localStorage.getItem("sottovoce.joining")).toBeNull();
+});
+
+test("every session has a token of its own", async () => {
+  const tokens = new Set<string>();
+  for (const listener of ["one", "two", "three"]) {
+    window.history.replaceState(null, "", `/?PROLIFIC_PID=${listener}`);
+    const asked = server();
+    await open();
+    tokens.add((asked[0]!.body as { token: string }).token);
+  }
+  expect(tokens.size).toBe(3);
+});
+
+test("a token that was used up gives way to another", async () => {
+  server(() => new TypeError("offline"));
+  const opening = open();
+  await vi.advanceTimersByTimeAsync(0);
+  const answers = [gone];
+  const asked = server(() => answers.shift());
+  window.dispatchEvent(new Event("online"));
+  await opening;
+  const tokens = asked.map((one) => (one.body as { token: string }).token);
+  expect(new Set(tokens).size).toBe(2);
+  expect(tokens.length).toBe(2);
 });
 
 test("another listener at the same machine gets a session of their own", async () => {
@@ -97,8 +140,6 @@ test("?new begins a session, once", async () => {
   expect(asked.map((one) => one.path)).toEqual(["/api/sessions"]);
   expect(window.location.search).toBe("");
 });
-
-const gone = { status: 404, body: { code: "unknown-session", detail: "no such session" } };
 
 test("a token left over from another study is forgotten; one in the address is reported", async () => {
   server();
@@ -183,7 +224,7 @@ test("an answer that another tab was faster with gives way to the screen that is
   const { session } = (server(), await open());
   const late = { status: 409, body: { code: "not-given", detail: "" } };
   const asked = server(({ path }) =>
-    path.endsWith("/answers") ? late : { body: { screen: second, feedback: null } },
+    path.endsWith("/answers") ? late : { body: { screen: second, feedback: null, title: "A study" } },
   );
   expect((await session.send(answer)).screen.id).toBe("n2");
   expect(asked.map((one) => one.path)).toEqual(["/api/sessions/tok/answers", "/api/sessions/tok/screen"]);

@@ -1,0 +1,1 @@
+"""Where tasks are done: in this process, in several, or on a cluster."""

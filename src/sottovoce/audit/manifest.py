@@ -1,0 +1,87 @@
+"""What a corpus is made of, so that a run does not go on with other clips than it began with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from hashlib import blake2b
+from pathlib import Path
+
+import orjson
+
+import sottovoce
+from sottovoce.data.load import Corpus, Entry
+from sottovoce.errors import InputError
+
+Manifest = dict[str, str]
+"""A digest of each clip, by its id: label, place, size of the file and what else is known of it."""
+SHOWN = 3
+
+
+def take_manifest(corpus: Corpus, data: str) -> Manifest:
+    """The manifest of a corpus. data: as the plan names it; places count from there where they lie below."""
+    roots = [_root(data), Path(sottovoce.__file__).parent]
+    sizes: dict[Path, int | None] = {}
+    return {entry.id: _digest(entry, roots, sizes) for entry in corpus}
+
+
+def hash_manifest(manifest: Mapping[str, str]) -> str:
+    return blake2b(orjson.dumps(sorted(manifest.items())), digest_size=16).hexdigest()
+
+
+def tell_changes(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """How many clips are new, gone and different, and which come first."""
+    found = {
+        "added": [clip for clip in now if clip not in before],
+        "missing": [clip for clip in before if clip not in now],
+        "changed": [clip for clip in now if before.get(clip, now[clip]) != now[clip]],
+    }
+    return ", ".join(f"{len(clips)} {what} ({_some(clips)})" for what, clips in found.items() if clips)
+
+
+def refuse(corpus: Corpus, changes: str) -> InputError:
+    return InputError(
+        f"corpus {corpus.name!r}: expected the clips that this run began with, got {changes or 'others'}; "
+        "restore them, or begin another run with --out."
+    )
+
+
+def _some(clips: list[str]) -> str:
+    return ", ".join(clips[:SHOWN]) + (", ..." if len(clips) > SHOWN else "")
+
+
+def _root(data: str) -> Path:
+    """The folder that a corpus's name points to."""
+    path = Path(data).expanduser()
+    if not path.exists():
+        path = Path(data.partition(":")[2].partition("#")[0]).expanduser()
+    return path if path.is_dir() else path.parent
+
+
+def _digest(entry: Entry, roots: list[Path], sizes: dict[Path, int | None]) -> str:
+    if entry.path not in sizes:
+        sizes[entry.path] = _size(entry.path)
+    content = [
+        entry.label,
+        _place(entry.path, roots),
+        sizes[entry.path],
+        entry.start,
+        entry.frames,
+        sorted(entry.facts.items()),
+    ]
+    return blake2b(orjson.dumps(content), digest_size=8).hexdigest()
+
+
+def _size(path: Path) -> int | None:
+    """Bytes; None for what is no file here, such as the name of what makes clips."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return None
+
+
+def _place(path: Path, roots: list[Path]) -> str:
+    for root in roots:
+        if path.is_relative_to(root):
+            return path.relative_to(root).as_posix()
+    return path.as_posix()

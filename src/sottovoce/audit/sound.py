@@ -1,0 +1,30 @@
+"""The audio files of a run: where they belong, and what is in them."""
+
+from __future__ import annotations
+
+import io
+from urllib.parse import quote
+
+import numpy as np
+import soundfile
+from torch import Tensor
+
+
+def sound_path(kind: str, clip: str, bits: int | None) -> str:
+    """Where a clip belongs in the folder of a run. kind: "clean" or the id of a cell."""
+    return f"audio/{kind}/{_file_name(clip)}{'.flac' if bits == 16 else '.wav'}"
+
+
+def encode(waveform: Tensor, sample_rate: int, bits: int | None) -> bytes:
+    """A clip `(time,)` as a file: FLAC of 16 bits, or a WAV of floats for a run on another grid."""
+    samples, exact, file = waveform.detach().cpu().numpy(), bits == 16, io.BytesIO()
+    # Integers, because how libsndfile scales and rounds floats hangs on the format and on settings.
+    content = np.round(samples * 32768).astype(np.int16) if exact else samples.astype(np.float32)
+    kind, subtype = ("FLAC", "PCM_16") if exact else ("WAV", "FLOAT")
+    soundfile.write(file, content, sample_rate, format=kind, subtype=subtype)
+    return file.getvalue()
+
+
+def _file_name(clip: str) -> str:
+    """An id as a path that stays below its folder: what is unusual, and `..`, is percent-encoded."""
+    return quote(clip, safe="/ ").replace("..", "%2E%2E").lstrip("/")

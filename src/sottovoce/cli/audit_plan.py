@@ -1,0 +1,179 @@
+"""From the options of `sottovoce audit` to a grid: what a plan file says, with the options laid over it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sottovoce.errors import InputError, UnknownName
+
+if TYPE_CHECKING:
+    from sottovoce.audit.engines.engine import Engine
+    from sottovoce.audit.grid import Grid
+    from sottovoce.audit.plan import Plan
+    from sottovoce.core.target import Says
+
+ENGINES = ("local", "ray")
+_LISTS = ("attacks", "goals", "defenses", "metrics", "attackers")
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a plan is run, which changes nothing in what it finds."""
+
+    device: str = "auto"
+    engine: str = "local"
+    address: str | None = None
+    workers: int | None = None
+    retry_failed: bool = False
+    as_json: bool = False
+
+    def check(self) -> None:
+        if self.engine not in ENGINES:
+            raise UnknownName("engine", self.engine, ENGINES)
+        if self.address is not None and self.engine != "ray":
+            raise InputError(
+                f"expected --engine ray with --address, got --engine {self.engine}; add it, or drop the "
+                "address."
+            )
+        if self.workers is not None and self.workers < 1:
+            raise InputError(f"expected 1 worker or more, got {self.workers}; raise it.")
+
+    @property
+    def inline(self) -> bool:
+        """Whether all is done in this very process."""
+        return self.engine == "local" and self.count == 1
+
+    @property
+    def count(self) -> int:
+        """Workers on this machine, where they are known beforehand."""
+        from sottovoce.audit.engines.pool import find_devices
+
+        return self.workers or (len(find_devices()) if self.device == "auto" else 1)
+
+    def open(self) -> Engine:
+        from sottovoce.audit.engines.cluster import Cluster
+        from sottovoce.audit.engines.inline import Inline
+        from sottovoce.audit.engines.pool import Pool
+
+        if self.engine == "ray":
+            return Cluster(self.address, self.workers, device=self.device)
+        if self.inline:
+            return Inline(self.device)
+        return Pool(self.workers, None if self.device == "auto" else [self.device])
+
+    def home(self) -> str:
+        """Where this process opens a model: with workers elsewhere it is only looked at."""
+        from sottovoce.audit.run import find_device
+
+        return find_device(self.device) if self.inline else "cpu"
+
+
+def lay_over(file: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of a plan file, and over them those of the options that were given.
+
+    What an option says holds for every target, whatever the file says of one of them.
+    """
+    from sottovoce.audit.parts import split_list
+
+    given = {key: value for key, value in options.items() if value is not None}
+    given |= {key: split_list(given[key]) for key in _LISTS if key in given}
+    replaced = set(given)
+    if "model" in given:
+        given["targets"] = split_list(given.pop("model"))
+        replaced |= {"targets"}
+    if replaced & {"seed", "seeds"}:
+        replaced |= {"seed", "seeds"}
+    entries = {key: value for key, value in file.items() if key not in replaced}
+    if isinstance(targets := entries.get("targets"), list):
+        entries["targets"] = [
+            {key: value for key, value in target.items() if key not in replaced}
+            if isinstance(target, dict)
+            else target
+            for target in targets
+        ]
+    return {**entries, **given}
+
+
+def parse_budgets(snr: str | None, audible: str | None, budgets: str | None) -> list[str] | None:
+    """All budgets that were named, in whichever way; None where none was."""
+    from sottovoce.audit.parts import split_list
+
+    if snr is None and audible is None and budgets is None:
+        return None
+    return parse_snr(snr or "") + parse_audible(audible or "") + split_list(budgets or "")
+
+
+def parse_snr(text: str) -> list[str]:
+    """`20,40` or `20:60:10` (ends included) as budgets."""
+    try:
+        levels = [level for item in text.split(",") if item for level in _levels(item)]
+    except ValueError:
+        raise InputError(
+            f"expected decibels such as 20,40 or 20:60:10 for --snr, got {text!r}; write numbers."
+        ) from None
+    return [f"snr(db={level:g})" for level in levels]
+
+
+def parse_audible(text: str) -> list[str]:
+    """`0.1,0.25` as budgets."""
+    try:
+        return [f"audible(p={float(item):g})" for item in text.split(",") if item]
+    except ValueError:
+        raise InputError(
+            f"expected probabilities such as 0.1,0.25 for --audible, got {text!r}; write numbers."
+        ) from None
+
+
+def parse_seeds(text: str | None) -> list[int] | None:
+    """`0,1,2` as numbers."""
+    if text is None:
+        return None
+    try:
+        return [int(item) for item in text.split(",") if item.strip()]
+    except ValueError:
+        raise InputError(
+            f"expected whole numbers such as 0,1,2 for --seeds, got {text!r}; mend it."
+        ) from None
+
+
+def _levels(item: str) -> list[float]:
+    numbers = [float(word) for word in item.split(":")]
+    if len(numbers) == 1:
+        return numbers
+    first, last, step = numbers
+    if step <= 0 or last < first:
+        raise ValueError(item)
+    return [first + k * step for k in range(int((last - first) / step + 1e-9) + 1)]
+
+
+def kind_of(model: str) -> Says:
+    """What a model says; of one that cannot be opened, what its name lets expect: its cells will fail."""
+    from sottovoce.audit.presets import guess
+    from sottovoce.audit.run import open_target
+
+    try:
+        return open_target(model, "cpu").says
+    except Exception:  # whatever someone's own model does on the way
+        return guess(model)
+
+
+def default_folder(plan: Plan) -> Path:
+    return Path("runs") / f"{re.split('[:(]', plan.model)[0]}-{plan.run_id}"
+
+
+def grid_folder(grid: Grid) -> Path:
+    return Path("runs") / f"grid-{grid.run_id}"
+
+
+def opened(out: str) -> AbstractContextManager[Path]:
+    """The folder of a run: a path, or for a URL such as s3://BUCKET/RUN a folder that is kept the same."""
+    if "://" not in out:
+        return nullcontext(Path(out).expanduser())
+    from sottovoce.audit.remote import opened as opened_remotely
+
+    return opened_remotely(out)

@@ -1,0 +1,179 @@
+"""What `sottovoce audit` does with a plan or a grid: run it, write the reports, and say what came of it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+
+from sottovoce.cli.audit_plan import Way
+from sottovoce.errors import SottovoceError, Stopped
+
+if TYPE_CHECKING:
+    from sottovoce.audit.grid import Grid
+    from sottovoce.audit.plan import Plan
+    from sottovoce.audit.store import RunFolder
+    from sottovoce.audit.summary import Summary
+    from sottovoce.core.record import Record
+    from sottovoce.core.target import Target
+
+MOST_FAILURES = 20
+
+
+def run(plan: Plan, out: Path, target: Target | None, way: Way, place: str = "") -> None:
+    """One plan. place: how the user calls its folder, where that is not its path."""
+    from sottovoce.audit.run import run_audit
+    from sottovoce.audit.sanity import examine
+    from sottovoce.audit.summary import summarise
+    from sottovoce.cli.show import list_doubts, progress, summary_table
+    from sottovoce.report.heard import tell_heard
+    from sottovoce.report.html import write_report
+    from sottovoce.report.tables import make_panels
+
+    console = Console(stderr=way.as_json)
+    with stoppable(console, place or str(out)), way.open() as engine, progress(console) as (begin, advance):
+        folder = run_audit(
+            plan,
+            out,
+            target=target,
+            engine=engine,
+            retry_failed=way.retry_failed,
+            begin=begin,
+            advance=advance,
+        )
+        advance(0, "writing the report")
+        report = write_report(folder)
+    shown = f"{place}/report.html" if place else str(report)
+    summary = summarise(plan, folder.records())
+    checks = examine(plan, summary, folder.probes())
+    if way.as_json:
+        typer.echo(json.dumps({"run": plan.run_id, "report": shown, **_to_json(folder, summary)}))
+    else:
+        console.print(summary_table(plan, summary))
+        for sentence in tell_heard(summary, make_panels(plan, summary)):
+            console.print(sentence, soft_wrap=True, highlight=False, markup=False)
+        for line in list_doubts(plan, summary, checks):
+            console.print(line, soft_wrap=True)
+        console.print(f"report: {shown}", soft_wrap=True)
+    tell_failures(console, summary.failures, "", place or str(out))
+    if summary.failures:
+        raise typer.Exit(1)
+
+
+def run_many(grid: Grid, out: Path, way: Way, place: str = "") -> None:
+    """A grid that is resolved: every run, its report, and a page to compare them all."""
+    from sottovoce.audit.campaign import run_grid
+    from sottovoce.audit.summary import summarise
+    from sottovoce.cli.show import grid_table, progress
+    from sottovoce.report.html import write_report
+
+    console = Console(stderr=way.as_json)
+    names, refused = list(grid.plans()), dict[str, str]()
+    at = ""
+    with stoppable(console, place or str(out)), way.open() as engine, progress(console) as (begin, advance):
+
+        def started(name: str, plan: Plan) -> None:
+            nonlocal at
+            at = f"{names.index(name) + 1}/{len(names)} {name}: "
+            advance(0, f"{at}loading the model")
+
+        def finished(name: str, folder: RunFolder) -> None:
+            advance(0, f"{at}writing the report")
+            write_report(folder)
+
+        folders = run_grid(
+            grid, out, engine=engine, retry_failed=way.retry_failed, begin=begin,
+            advance=lambda done, note: advance(done, at + note), started=started, finished=finished,
+            refused=refused.__setitem__,
+        )  # fmt: skip
+        advance(0, "comparing the runs")
+        index = _compare(console, folders, out)
+    found = {folder.path.name: (folder, summarise(folder.plan(), folder.records())) for folder in folders}
+    if way.as_json:
+        runs = {name: _to_json(folder, summary) for name, (folder, summary) in found.items()}
+        content = {"grid": grid.run_id, "folder": place or str(out), "runs": runs, "refused": refused}
+        typer.echo(json.dumps(content))
+    else:
+        console.print(
+            grid_table({name: (folder.plan(), summary) for name, (folder, summary) in found.items()})
+        )
+        if index is not None:
+            console.print(f"all runs: {f'{place}/index.html' if place else index}", soft_wrap=True)
+    for name, reason in refused.items():
+        console.print(f"[yellow]not run[/yellow]: {name}: {_escape(reason)}", soft_wrap=True, highlight=False)
+    for name, (_, summary) in found.items():
+        tell_failures(console, summary.failures, f"{name}: ", place or str(out))
+    if refused or any(summary.failures for _, summary in found.values()):
+        raise typer.Exit(1)
+
+
+def _compare(console: Console, folders: list[RunFolder], out: Path) -> Path | None:
+    """The page of all runs; none where none has a figure to show."""
+    from sottovoce.leaderboard.site import write_site
+
+    try:
+        return write_site([folder.path for folder in folders], out)
+    except SottovoceError as error:
+        console.print(f"[yellow]no page of all runs[/yellow]: {_escape(str(error))}", soft_wrap=True)
+        return None
+
+
+def _to_json(folder: RunFolder, summary: Summary) -> dict[str, Any]:
+    from sottovoce.audit.heard import heard_to_json
+    from sottovoce.audit.sanity import examine
+
+    doubts = [check.to_json() for check in examine(folder.plan(), summary, folder.probes())]
+    return {**summary.to_json(), "heard": heard_to_json(summary), "checks": doubts}
+
+
+def tell_failures(console: Console, failures: list[Record], before: str, place: str) -> None:
+    """What failed and why, not all of it where that is much, and how to try it again."""
+    from sottovoce.core.record import EVERY
+
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for record in failures:
+        groups.setdefault((record.clip, record.reason), []).append(record)
+    for (clip, reason), members in list(groups.items())[:MOST_FAILURES]:
+        what = clip if clip != EVERY else f"{members[0].cell}{_others(len(members) - 1)}"
+        console.print(
+            f"[yellow]failed[/yellow]: {before}{what}: {_escape(reason)}", soft_wrap=True, highlight=False
+        )
+    if len(groups) > MOST_FAILURES:
+        console.print(f"and {len(groups) - MOST_FAILURES} more; see the report", highlight=False)
+    if failures:
+        console.print(
+            f"to try these again: sottovoce audit --resume {shlex.quote(place)} --retry-failed",
+            soft_wrap=True,
+            highlight=False,
+            markup=False,
+        )
+
+
+def _others(count: int) -> str:
+    return f" and {count} other cell{'' if count == 1 else 's'}" if count else ""
+
+
+@contextmanager
+def stoppable(console: Console, place: str) -> Iterator[None]:
+    """A run that was asked to stop says how to go on, and ends with 130."""
+    try:
+        yield
+    except Stopped:
+        console.print(
+            "stopped; nothing that was done is lost. To go on: "
+            f"sottovoce audit --resume {shlex.quote(place)}",
+            soft_wrap=True,
+            highlight=False,
+            markup=False,
+        )
+        raise typer.Exit(130) from None
+
+
+def _escape(text: str) -> str:
+    return text.replace("[", "\\[")

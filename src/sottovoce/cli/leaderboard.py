@@ -1,0 +1,141 @@
+"""`sottovoce leaderboard`: runs beside each other on one page, and claims to be checked."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    from sottovoce.leaderboard.check import Verdict
+
+MAKE = "site"
+NAMES = {"success": "success", "wer": "WER", "clean-accuracy": "accuracy", "clean-wer": "WER"}
+
+
+class Verbs(TyperGroup):
+    """`leaderboard RUN...` is short for `leaderboard site RUN...`."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = [MAKE, *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=Verbs,
+    help="Compare runs on one page, and check what others claim.\n\n"
+    "[bold]sottovoce leaderboard RUN...[/bold] is short for [bold]sottovoce leaderboard site RUN...[/bold]",
+    rich_markup_mode="rich",
+    no_args_is_help=True,
+)
+
+
+@app.command(MAKE)
+def make(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...",
+            help="Folders of runs, grids of runs, certificates, claims; or claims themselves.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the site.")] = Path("site"),
+) -> None:
+    """Make a static site: a row a target and defense, worst cases with intervals, charts, plans and claims.
+
+    It opens from a file, without a network. Runs of one plan with different seeds become one row. Every row
+    is written as a claim too, a file of JSON in site/claims that others can check.
+
+    Examples:
+
+      sottovoce leaderboard runs/keyword-* --out site
+
+      sottovoce leaderboard runs/ certificates/ claims/ --out site
+    """
+    from sottovoce.leaderboard.site import write_site
+
+    console = Console(stderr=True)
+    index = write_site(
+        runs, out, tell=lambda note: console.print(note, style="dim", soft_wrap=True, markup=False)
+    )
+    Console().print(f"leaderboard: {index}", soft_wrap=True, markup=False, highlight=False)
+
+
+@app.command()
+def check(
+    claim: Annotated[Path, typer.Argument(metavar="CLAIM.json", help="A claim, as in site/claims.")],
+    clips: Annotated[int, typer.Option(min=1, help="How many of its clips to run again.")] = 20,
+    cells: Annotated[
+        int, typer.Option(min=0, help="Attacks at each budget, the strongest first; 0: all of the plan.")
+    ] = 3,
+    seed: Annotated[int, typer.Option(help="Draws the clips. The attacks keep the seed of the plan.")] = 0,
+    data: Annotated[
+        str | None, typer.Option(help="Where its clips are here.", show_default="as the plan says")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Where its model is here.", show_default="as the plan says")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
+) -> None:
+    """Run a claim again on a sample of its clips, and say whether it holds.
+
+    It does not where the target breaks significantly more often than claimed: clip by clip (exact sign test)
+    or at the upper end of the claimed interval (exact binomial test), each at 5 %; or where clean clips
+    are heard differently. Exit codes: 0 it holds, 1 it does not, 2 a mistake in the claim or the command.
+
+    Example:
+
+      sottovoce leaderboard check site/claims/keyword_1f2e3d4c.json --clips 40
+    """
+    from sottovoce.leaderboard.check import check_claim
+    from sottovoce.leaderboard.claim import read_claim
+
+    console = Console(stderr=as_json, highlight=False)
+    found = read_claim(claim)
+    with console.status("opening the model") as status:
+        verdict = check_claim(
+            found,
+            clips=clips,
+            cells=cells,
+            seed=seed,
+            model=model,
+            data=data,
+            device=device,
+            tell=status.update,
+        )
+    if as_json:
+        lines = [{**asdict(line), "holds": line.holds} for line in verdict.lines]
+        content = {"claim": found.id, "holds": verdict.holds, "lines": lines}
+        typer.echo(json.dumps({**content, "cells": verdict.cells, "notes": verdict.notes}))
+    else:
+        console.print(verdict_table(verdict))
+        for note in verdict.notes:
+            console.print(note, style="yellow", soft_wrap=True, markup=False)
+        words = "[green]holds[/green]" if verdict.holds else "[bold red]does not hold[/bold red]"
+        console.print(f"{found.id}: {words} on these clips", soft_wrap=True)
+    if not verdict.holds:
+        raise typer.Exit(1)
+
+
+def verdict_table(verdict: Verdict) -> Table:
+    """One line a comparison: the claim, the claim on the clips that ran again, and what was found there."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("in %")
+    for name in ("clips", "claimed", "here", "found", "worse", "better", "p", "holds"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for line in verdict.lines:
+        shares = (f"{100 * share:.1f}" for share in (line.told, line.claimed, line.found))
+        counts = str(line.worse), str(line.better)
+        state = "[green]yes[/green]" if line.holds else "[bold red]no[/bold red]"
+        what = f"{line.what}, {NAMES[line.metric]}"
+        table.add_row(what, str(line.clips), *shares, *counts, f"{line.p:.2g}", state)
+    return table

@@ -1,0 +1,143 @@
+"""Speakers shared out for training, validation and test, so that none is in two of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from itertools import combinations
+from typing import final
+
+from sottovoce.core.draws import Draws
+from sottovoce.data.load import Corpus, Entry
+from sottovoce.errors import InputError, UnknownName
+
+SPLITS = ("train", "valid", "test")
+
+
+@final
+@dataclass(frozen=True)
+class Split:
+    """The speakers of each part."""
+
+    train: frozenset[str]
+    valid: frozenset[str]
+    test: frozenset[str]
+
+    def check(self) -> Split:
+        """Itself, or an error that names a speaker who is in two parts, or a part with nobody in it."""
+        for one, other in combinations(fields(self), 2):
+            both = getattr(self, one.name) & getattr(self, other.name)
+            if both:
+                raise InputError(
+                    f"expected every speaker in one split, got {min(both)!r} in {one.name} and {other.name}; "
+                    "move all clips of a speaker into one."
+                )
+        for part in fields(self):
+            if not getattr(self, part.name):
+                raise InputError(
+                    f"expected speakers in train, valid and test, got none in {part.name}; add some there."
+                )
+        return self
+
+    def part_of(self, speaker: str) -> str:
+        """The part that a speaker is in."""
+        for part in fields(self):
+            if speaker in getattr(self, part.name):
+                return part.name
+        raise UnknownName("speaker", speaker, self.train | self.valid | self.test)
+
+
+def speaker_folds(data: Corpus | Mapping[str, str], folds: int = 10, seed: int = 0) -> list[Split]:
+    """Splits in which each speaker is in the test once; the fold after it is for validation.
+
+    data: a corpus whose clips name their speakers, or the label of each speaker. Every fold has as many
+    speakers of a label as any other, give or take one.
+    """
+    labels = speaker_labels(data) if isinstance(data, Corpus) else data
+    groups: dict[str, list[str]] = defaultdict(list)
+    for speaker in sorted(labels):
+        groups[labels[speaker]].append(speaker)
+    _check_folds(groups, folds)
+    parts: list[set[str]] = [set() for _ in range(folds)]
+    place = 0
+    for label, speakers in sorted(groups.items()):
+        # Going on where the last label stopped, folds differ by one speaker in size at most.
+        for number in Draws(seed, ("folds",)).generator(label).permutation(len(speakers)).tolist():
+            parts[place % folds].add(speakers[number])
+            place += 1
+    return [
+        Split(
+            frozenset(labels) - parts[test] - parts[(test + 1) % folds],
+            frozenset(parts[(test + 1) % folds]),
+            frozenset(parts[test]),
+        ).check()
+        for test in range(folds)
+    ]
+
+
+def given_split(corpus: Corpus) -> Split:
+    """The split that the facts of the clips say: train, valid or test."""
+    speaker_labels(corpus)
+    parts: dict[str, set[str]] = {name: set() for name in SPLITS}
+    for entry in corpus:
+        name = entry.facts.get("split", "")
+        if not name:
+            raise InputError(
+                f"clip {entry.id!r}: expected a split, got none; name one for all clips or for none."
+            )
+        if name not in parts:
+            raise UnknownName("split", name, SPLITS)
+        parts[name].add(entry.facts["speaker"])
+    return Split(*(frozenset(parts[name]) for name in SPLITS)).check()
+
+
+def has_splits(corpus: Corpus) -> bool:
+    """Whether any clip says which split it belongs to."""
+    return any(entry.facts.get("split") for entry in corpus)
+
+
+def of_speakers(corpus: Corpus, speakers: Iterable[str]) -> list[Entry]:
+    """The clips of some speakers, in the order of the corpus."""
+    wanted = frozenset(speakers)
+    return [entry for entry in corpus if entry.facts.get("speaker") in wanted]
+
+
+def speaker_labels(corpus: Corpus) -> dict[str, str]:
+    """The label of each speaker: a speaker is one thing or the other in all clips."""
+    found: dict[str, str] = {}
+    for speaker, entry in _spoken(corpus):
+        label = found.setdefault(speaker, entry.label)
+        if label != entry.label:
+            raise InputError(
+                f"corpus {corpus.name!r}: expected one label for each speaker, got {label!r} and "
+                f"{entry.label!r} for {speaker!r} (clip {entry.id!r}); mend the labels or the speakers."
+            )
+    return found
+
+
+def _spoken(corpus: Corpus) -> Iterator[tuple[str, Entry]]:
+    for entry in corpus:
+        speaker = entry.facts.get("speaker", "")
+        if not speaker:
+            raise InputError(
+                f"corpus {corpus.name!r}, clip {entry.id!r}: expected a speaker, got none; add a column "
+                "speaker, for clips of one speaker must not be in two splits."
+            )
+        yield speaker, entry
+
+
+def _check_folds(groups: Mapping[str, list[str]], folds: int) -> None:
+    if folds < 3:
+        raise InputError(f"expected 3 folds or more, got {folds}; one tests, one validates, the rest train.")
+    if len(groups) < 2:
+        raise InputError(
+            f"expected speakers of two labels or more, got {', '.join(groups) or 'none'}; a detector needs "
+            "both."
+        )
+    rare = min(groups, key=lambda label: len(groups[label]))
+    if folds > len(groups[rare]):
+        raise InputError(
+            f"expected {folds} speakers or more of each label for {folds} folds, got {len(groups[rare])} of "
+            f"{rare!r}; ask for fewer folds."
+        )

@@ -1,0 +1,129 @@
+"""The records of a run a page at a time, filtered while they are read: a run can hold millions."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+
+import orjson
+
+from sottovoce.core.record import Record
+from sottovoce.errors import StoreError
+
+PAGE = 50
+MOST_KEPT = 16
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Each that is not empty must fit. text: words, all of them somewhere in the clip's name or the texts."""
+
+    cell: str = ""
+    status: str = ""
+    label: str = ""
+    text: str = ""
+
+    @property
+    def words(self) -> list[str]:
+        return self.text.lower().split()
+
+    def fits(self, content: dict[str, object]) -> bool:
+        exact = (("cell", self.cell), ("status", self.status), ("label", self.label))
+        if any(wanted and content.get(name) != wanted for name, wanted in exact):
+            return False
+        if not self.text:
+            return True
+        names = ("clip", "label", "clean_text", "adversarial_text", "reason")
+        text = " ".join(str(content.get(name, "")) for name in names).lower()
+        return all(word in text for word in self.words)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where the lines that fit begin, and the choices that the records offer."""
+
+    places: array[int]
+    cells: list[str]
+    statuses: list[str]
+    labels: list[str]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """One page of records; the first is number 1."""
+
+    records: list[Record]
+    number: int
+    pages: int
+    total: int
+    found: Found
+
+
+MOST_LABELS = 500
+
+
+@dataclass
+class Browser:
+    """Remembers what was looked for last; a file that has grown is read anew."""
+
+    _kept: OrderedDict[tuple[object, ...], Found] = field(default_factory=OrderedDict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def sheet(self, path: Path, wanted: Filter, number: int = 1) -> Sheet:
+        found = self._find(path, wanted)
+        pages = max(1, math.ceil(len(found.places) / PAGE))
+        number = min(max(1, number), pages)
+        records = _read(path, found.places[(number - 1) * PAGE : number * PAGE])
+        return Sheet(records, number, pages, len(found.places), found)
+
+    def _find(self, path: Path, wanted: Filter) -> Found:
+        state = path.stat()
+        key = path, state.st_mtime_ns, state.st_size, wanted
+        with self._lock:
+            known = self._kept.get(key)
+        if known is None:
+            known = scan(path, wanted)
+        with self._lock:
+            self._kept[key] = known
+            self._kept.move_to_end(key)
+            while len(self._kept) > MOST_KEPT:
+                self._kept.popitem(last=False)
+        return known
+
+
+def scan(path: Path, wanted: Filter) -> Found:
+    """One pass over a file of records; a torn last line is dropped."""
+    places, start = array("q"), 0
+    cells, statuses, labels = dict[str, None](), dict[str, None](), dict[str, None]()
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                content = orjson.loads(line)
+                cells[content["cell"]] = statuses[content["status"]] = None
+                labels[content.get("label", "")] = None
+            except (ValueError, KeyError, TypeError) as error:
+                raise StoreError(
+                    f"{path}, line {number}: expected a record, got something else ({error}); "
+                    "mend or delete that line."
+                ) from None
+            if wanted.fits(content):
+                places.append(start)
+            start += len(line)
+    names = sorted(label for label in labels if label)
+    return Found(places, list(cells), sorted(statuses), names if len(names) <= MOST_LABELS else [])
+
+
+def _read(path: Path, places: Sequence[int]) -> list[Record]:
+    records = []
+    with path.open("rb") as file:
+        for place in places:
+            file.seek(place)
+            records.append(Record.from_line(file.readline().decode()))
+    return records

@@ -1,0 +1,256 @@
+"""Running a claim again on some of its clips, to see whether it holds.
+
+The rule. A claim says how rarely a target breaks, so it fails where the target breaks more often than that.
+At every budget the strongest attacks of the claim's plan run again on clips drawn from those it lists.
+- Clip by clip: of the clips that fared otherwise than claimed, those that fared worse are counted. Where
+  chance alone gives so many less often than once in twenty (exact sign test), the claim does not hold.
+- By rate: where so many broken clips would be had less often than once in twenty (exact binomial test) even
+  at the upper end of the claimed interval, the claim does not hold.
+- Clean clips: the same two tests, to both sides.
+- The clips that a claim lists must bear its own figures, by the same test.
+Fewer broken clips than claimed are no objection: the attacks that run again may be a part of those that ran.
+With the same seed an attack finds on a clip what it found before, so a true claim seldom comes near.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sottovoce.audit.bench import Bench
+from sottovoce.audit.fit import fitted_cell, fitting_set
+from sottovoce.audit.flags import LEVEL, Pairs
+from sottovoce.audit.manifest import hash_manifest, take_manifest
+from sottovoce.audit.plan import Cell, Plan
+from sottovoce.audit.summary import Outcomes, gather
+from sottovoce.audit.task import AttackTask, FitTask
+from sottovoce.core.record import Record
+from sottovoce.core.statistics import exact_binomial_p
+from sottovoce.errors import InputError
+from sottovoce.leaderboard.claim import Claim, Figure, Worst
+from sottovoce.leaderboard.read import worst_of
+
+METRICS = ("success", "wer", "clean-accuracy", "clean-wer")
+Values = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One comparison.
+
+    told: the figure in the claim, over all its clips. claimed, found: over those that ran again.
+    worse, better: clips that fared so. p: the smaller of the two tests'.
+    """
+
+    what: str
+    metric: str
+    clips: int
+    told: float
+    claimed: float
+    found: float
+    worse: int
+    better: int
+    p: float
+
+    @property
+    def holds(self) -> bool:
+        return not self.p <= LEVEL
+
+
+@dataclass
+class Verdict:
+    lines: list[Line] = field(default_factory=list)
+    cells: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def holds(self) -> bool:
+        return all(line.holds for line in self.lines)
+
+
+def check_claim(
+    claim: Claim,
+    *,
+    clips: int = 20,
+    cells: int = 3,
+    seed: int = 0,
+    model: str | None = None,
+    data: str | None = None,
+    device: str = "auto",
+    bench: Bench | None = None,
+    tell: Callable[[str], None] = lambda note: None,
+) -> Verdict:
+    """Run some clips of a claim again and compare.
+
+    clips: how many, drawn by `seed`. cells: how many attacks at each budget, the strongest first; 0: all that
+    the plan has. model, data: where they lie here, if not where the claim says.
+    """
+    plan = _plan(claim, model, data)
+    bench = Bench(device) if bench is None else bench
+    verdict = Verdict()
+    _check_data(claim, plan, bench, verdict, own=data is not None)
+    sample = draw_clips(claim, clips, seed)
+    chosen = choose_cells(claim, plan, cells)
+    verdict.cells = [cell.id for found in chosen.values() for cell in found]
+    outcomes = _run(plan, [cell for found in chosen.values() for cell in found], sample, bench, verdict, tell)
+    if not any(each.clips for each in outcomes.values()):
+        why = f" ({verdict.notes[-1]})" if verdict.notes else ""
+        raise InputError(
+            f"expected clips that run, got none of {len(sample)}{why}; look at --data and --model."
+        )
+    verdict.lines += _clean_lines(claim, outcomes)
+    for worst in claim.worst:
+        judged = [outcomes[cell.id] for cell in chosen[worst.budget] if cell.id in outcomes]
+        verdict.lines += _lines(claim, worst, judged)
+    verdict.lines += [line for worst in claim.worst for line in _listed(claim, worst)]
+    return verdict
+
+
+def draw_clips(claim: Claim, count: int, seed: int) -> list[str]:
+    """Some of the clips that a claim lists."""
+    known = claim.outcomes.clips
+    if not known:
+        raise InputError(
+            f"claim {claim.id!r}, field 'outcomes': expected clips to run again, got none; list some."
+        )
+    order = np.random.default_rng(seed).permutation(len(known))[:count]
+    return [known[place] for place in sorted(order.tolist())]
+
+
+def choose_cells(claim: Claim, plan: Plan, count: int) -> dict[str, list[Cell]]:
+    """By budget: the attacks that the claim names, its strongest first; with 0, all that the plan has."""
+    known = {cell.id: cell for cell in plan.cells()}
+    if count:
+        return {worst.budget: [known[rival.cell] for rival in worst.cells[:count]] for worst in claim.worst}
+    return {
+        worst.budget: [
+            cell
+            for cell in known.values()
+            if (cell.defense, str(cell.goal), str(cell.budget)) == (claim.defense, claim.goal, worst.budget)
+            and cell.sees != "nothing"
+        ]
+        for worst in claim.worst
+    }
+
+
+def _plan(claim: Claim, model: str | None, data: str | None) -> Plan:
+    changed = {"model": model, "data": data}
+    kept = {key: value for key, value in changed.items() if value is not None}
+    return claim.parsed_plan().model_copy(update={"audio": "none", "metrics": METRICS, **kept})
+
+
+def _check_data(claim: Claim, plan: Plan, bench: Bench, verdict: Verdict, *, own: bool) -> None:
+    if claim.manifest and not own:
+        here = hash_manifest(take_manifest(bench.corpus(plan), plan.data))
+        if here != claim.manifest:
+            verdict.notes.append("the clips here are not those of the claim: their manifests differ")
+
+
+def _run(
+    plan: Plan,
+    cells: Sequence[Cell],
+    clips: Sequence[str],
+    bench: Bench,
+    verdict: Verdict,
+    tell: Callable[[str], None],
+) -> dict[str, Outcomes]:
+    records: list[Record] = []
+    held = frozenset[str]()
+    for number, cell in enumerate(cells, start=1):
+        tell(f"{number} of {len(cells)}: {cell.id}")
+        fitted = None
+        if cell.universal:
+            fitted = bench.do(FitTask(plan, fitted_cell(cell).id)).perturbation
+            held = fitting_set(plan, bench.corpus(plan), bench.target(plan))[1]
+        todo = [clip for clip in clips if not (cell.universal and clip in held)]
+        for first in range(0, len(todo), plan.batch):
+            task = AttackTask(plan, cell.id, tuple(todo[first : first + plan.batch]), fitted)
+            records += bench.do(task).records
+    failures = {record.clip: record.reason for record in records if record.status == "failed"}
+    if failures:
+        clip, reason = next(iter(failures.items()))
+        verdict.notes.append(f"{len(failures)} clips failed, such as {clip}: {reason}")
+    return gather(records)
+
+
+def _clean_lines(claim: Claim, outcomes: Mapping[str, Outcomes]) -> Iterator[Line]:
+    told = claim.clean.wer or claim.clean.accuracy
+    metric = "clean-wer" if claim.clean.wer else "clean-accuracy"
+    found: dict[str, list[float]] = {}
+    for each in outcomes.values():
+        found |= {clip: parts for clip, (_, parts, _) in each.by_clip(metric).items()}
+    claimed = claim.outcomes.heard()
+    both = [clip for clip in found if clip in claimed]
+    if told is None or not both:
+        return
+    now = {clip: found[clip][0] for clip in both}
+    then = {clip: float(claimed[clip]) for clip in both}
+    weight = sum(found[clip][1] for clip in both)
+    pairs = Pairs.of(now, then)
+    ps = [exact_binomial_p(pairs.more, pairs.more + pairs.less)]
+    if metric == "clean-accuracy":
+        ps.append(_outside(sum(now.values()), len(both), told))
+    worse, better = (pairs.more, pairs.less) if claim.clean.wer else (pairs.less, pairs.more)
+    shares = sum(then.values()) / weight, sum(now.values()) / weight
+    yield Line("clean", metric, len(both), told.value, *shares, worse, better, _smallest(ps))
+
+
+def _lines(claim: Claim, worst: Worst, judged: Sequence[Outcomes]) -> Iterator[Line]:
+    """At one budget: broken clips, and of transcripts the errors."""
+    broken = {clip: parts[0] for clip, parts in worst_of(judged, "success").by_clip().items()}
+    claimed = {clip: float(it) for clip, it in claim.outcomes.broken(worst.budget).items()}
+    if worst.success is not None and (both := [clip for clip in broken if clip in claimed]):
+        now, then = _of(broken, both), _of(claimed, both)
+        ps = [Pairs.of(now, then).p, _above(sum(now.values()), len(both), worst.success)]
+        yield _line(worst.title, "success", worst.success, now, then, len(both), _smallest(ps))
+    parts = worst_of(judged, "wer").by_clip()
+    wrong = {clip: float(it) for clip, it in claim.outcomes.wrong(worst.budget).items()}
+    if worst.wer is not None and (both := [clip for clip in parts if clip in wrong]):
+        now, then = {clip: parts[clip][0] for clip in both}, _of(wrong, both)
+        words = sum(parts[clip][1] for clip in both)
+        yield _line(worst.title, "wer", worst.wer, now, then, words, _smallest([Pairs.of(now, then).p]))
+
+
+def _line(what: str, metric: str, told: Figure, now: Values, then: Values, weight: float, p: float) -> Line:
+    pairs = Pairs.of(now, then)
+    shares = sum(then.values()) / weight, sum(now.values()) / weight
+    return Line(what, metric, len(now), told.value, *shares, pairs.more, pairs.less, p)
+
+
+def _listed(claim: Claim, worst: Worst) -> Iterator[Line]:
+    """Whether clips that are a sample bear the figure; where all are listed, `read_claim` has seen to it."""
+    broken = claim.outcomes.broken(worst.budget)
+    if claim.outcomes.complete or worst.success is None or not broken:
+        return
+    count, p = sum(broken.values()), _above(sum(broken.values()), len(broken), worst.success)
+    rate = count / len(broken)
+    yield Line(f"{worst.title}, as listed", "success", len(broken), worst.success.value, rate, rate, 0, 0, p)
+
+
+def _above(count: float, n: int, told: Figure) -> float:
+    """How often so many or more are had at the upper end of the claimed interval."""
+    top = told.value if told.high is None else told.high
+    return exact_binomial_p(round(count), n, p=min(top, 1.0), alternative="greater")
+
+
+def _outside(count: float, n: int, told: Figure) -> float:
+    """How often a count so far out is had at the nearer end of the claimed interval; 1 inside it."""
+    low, high = (told.value if end is None else end for end in (told.low, told.high))
+    if low <= count / n <= high:
+        return 1.0
+    if count / n < low:
+        p = exact_binomial_p(round(count), n, p=min(low, 1.0), alternative="less")
+    else:
+        p = exact_binomial_p(round(count), n, p=min(high, 1.0), alternative="greater")
+    return min(1.0, 2 * p)
+
+
+def _of(values: Values, clips: Sequence[str]) -> dict[str, float]:
+    return {clip: values[clip] for clip in clips}
+
+
+def _smallest(ps: Sequence[float]) -> float:
+    """NaN, where no clip differs, is no objection."""
+    return min((p for p in ps if p == p), default=1.0)

@@ -1,0 +1,170 @@
+"""`sottovoce leaderboard`: a static site from runs and claims. It opens from a file, without a network."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+
+from sottovoce.audit.store import RunFolder
+from sottovoce.errors import InputError, StoreError
+from sottovoce.leaderboard.certificates import attach, read_certificates
+from sottovoce.leaderboard.claim import Claim, read_claim
+from sottovoce.leaderboard.make import make_claims, merge_seeds
+from sottovoce.leaderboard.page import GENERATOR, Entry, Link, render
+from sottovoce.leaderboard.read import read_run
+from sottovoce.leaderboard.sources import RUNS, Sources
+
+LARGE_BYTES = 200_000_000
+"""Records beyond which two processes read them: below, a process takes longer to start than to read."""
+
+
+@dataclass
+class Board:
+    """The rows, where each comes from, and what a reader should be told.
+
+    runs: the folders of a row's runs, seed by seed; none for a claim that was submitted.
+    """
+
+    claims: list[Claim] = field(default_factory=list)
+    runs: dict[str, list[RunFolder]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    trials: int = 0
+
+
+def write_site(runs: Sequence[Path], out: Path, *, tell: Callable[[str], None] = lambda note: None) -> Path:
+    """Write the site of these runs, grids, certificates and claims; returns its index.html.
+
+    A run that lies below `out` is linked where it is; of any other the report and the plan are copied.
+    tell: told what is under way, and what was left out.
+    """
+    board = gather_board(Sources.of(runs), tell)
+    if not board.claims:
+        why = f" ({'; '.join(board.notes)})" if board.notes else ""
+        raise InputError(f"expected a run with records or a claim, got none{why}; run an audit first.")
+    index = out / "index.html"
+    _check_place(index)
+    try:
+        (out / "claims").mkdir(parents=True, exist_ok=True)
+        entries = [_write_entry(claim, board.runs.get(claim.id, []), out) for claim in board.claims]
+        _write(index, render(entries, board.notes, board.trials))
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {out}: {error.strerror}; free some space or choose another --out."
+        ) from None
+    for note in board.notes:
+        tell(note)
+    return index
+
+
+def gather_board(sources: Sources, tell: Callable[[str], None] = lambda note: None) -> Board:
+    """All rows: those of runs, seeds merged, then those of claims."""
+    board = Board()
+    found: dict[str, list[tuple[Claim, RunFolder]]] = {}
+    for folder, claims, trials in _read_all(sources.runs, tell):
+        board.trials += trials
+        if not claims:
+            board.notes.append(f"{folder.path} has no attack with a value yet and is left out")
+        for claim in claims:
+            found.setdefault(claim.id, []).append((claim, folder))
+    for name, members in found.items():
+        merged, notes = merge_seeds([claim for claim, _ in members])
+        board.claims.append(merged)
+        board.notes += notes
+        seeds = {claim.seeds[0]: folder for claim, folder in reversed(members)}
+        board.runs[name] = [seeds[seed] for seed in merged.seeds]
+    _add_claims(board, sources.claims)
+    certificates = [each for path in sources.certificates if (each := read_certificates(path)) is not None]
+    board.claims, notes = attach(board.claims, certificates)
+    board.notes += notes
+    return board
+
+
+def _add_claims(board: Board, paths: Sequence[Path]) -> None:
+    """Those that were submitted. One that says of itself what a run here says is that run's."""
+    known = {claim.id: claim for claim in board.claims}
+    for path in paths:
+        claim = read_claim(path)
+        twin = known.get(claim.id)
+        if twin is not None:
+            if twin.seeds != claim.seeds or claim.worst != twin.worst:
+                board.notes.append(f"{path}: {claim.id} is here already, with other figures; it is left out")
+            continue
+        known[claim.id] = claim
+        board.claims.append(claim)
+
+
+Found = tuple[RunFolder, list[Claim], int]
+
+
+def _read_all(folders: Sequence[RunFolder], tell: Callable[[str], None]) -> list[Found]:
+    size = sum(folder.records_path.stat().st_size for folder in folders if folder.records_path.exists())
+    workers = min(os.cpu_count() or 1, len(folders), 8)
+    if size < LARGE_BYTES or workers < 2:
+        found = []
+        for folder in folders:
+            tell(f"reading {folder.path}")
+            found.append(_read_one(folder))
+        return found
+    tell(f"reading {len(folders)} runs in {workers} processes")
+    # Spawned, because a fork of a process with torch's threads can hang.
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        return list(pool.map(_read_one, folders))
+
+
+def _read_one(folder: RunFolder) -> Found:
+    reading = read_run(folder)
+    return folder, make_claims(reading), reading.trials
+
+
+def _write_entry(claim: Claim, folders: Sequence[RunFolder], out: Path) -> Entry:
+    own = Link("claim", f"claims/{claim.id}.json")
+    _write(out / "claims" / f"{claim.id}.json", claim.to_json())
+    if not folders:
+        _write(out / "plans" / f"{claim.id}.yaml", claim.plan_yaml())
+        return Entry(claim, [own, Link("plan", f"plans/{claim.id}.yaml")])
+    reports, plans = [], []
+    for seed, folder in zip(claim.seeds, folders, strict=True):
+        place = _place(folder, out)
+        words = f" (seed {seed})" if len(folders) > 1 else ""
+        if (out / place / "report.html").is_file():
+            reports.append(Link(f"report{words}", f"{place}/report.html"))
+        plans.append(Link(f"plan{words}", f"{place}/plan.yaml"))
+    return Entry(claim, [*reports, own, *plans])
+
+
+def _place(folder: RunFolder, out: Path) -> str:
+    """Where a run lies in the site, as a relative path; it is copied there if need be."""
+    here, root = folder.path.resolve(), out.resolve()
+    if here.is_relative_to(root):
+        return here.relative_to(root).as_posix()
+    name = f"{RUNS}/{here.name}-{folder.plan().run_id}"
+    (out / name).mkdir(parents=True, exist_ok=True)
+    for file in ("plan.yaml", "report.html"):
+        if (here / file).is_file():
+            shutil.copyfile(here / file, out / name / file)
+    return name
+
+
+def _check_place(index: Path) -> None:
+    """A page of someone else's is not written over."""
+    if index.is_file():
+        with index.open("rb") as file:
+            ours = GENERATOR.encode() in file.read(4000)
+        if not ours:
+            raise InputError(
+                f"expected a folder for the site, got {index.parent} with an index.html that is not one of a "
+                "leaderboard; choose another --out."
+            )
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torn = path.with_name(f"{path.name}.part")
+    torn.write_text(text, encoding="utf-8")
+    os.replace(torn, path)

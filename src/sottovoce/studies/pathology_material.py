@@ -1,0 +1,158 @@
+"""What study A learns from and is judged on: utterances in memory, shared out by speaker."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+
+from sottovoce.core.draws import Draws
+from sottovoce.data.folds import Split, given_split, has_splits, speaker_folds, speaker_labels
+from sottovoce.data.load import Clip, Corpus
+from sottovoce.errors import InputError, UnknownName
+from sottovoce.studies.pathology_plan import Plan
+from sottovoce.targets.zoo.detector import CLASSES, SAMPLE_RATE, SEGMENT
+from sottovoce.training.detector_material import Utterances, take
+from sottovoce.training.sources import FULL_SCALE, Clips, hold_clips
+
+NOISE_SNR_DB = 15.0
+"""Of the noise in Table 2; the smoothing noise lies as far below the median clip."""
+CHUNK = 64
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Material:
+    """unused: why clips of the corpus are not among the utterances, by id."""
+
+    utterances: Utterances
+    splits: tuple[Split, ...]
+    given: bool
+    unused: dict[str, str]
+    plan: Plan
+
+    def train(self, fold: int) -> Clips:
+        return self._some(self.splits[fold].train, self.plan.train_clips)
+
+    def valid(self, fold: int) -> Clips:
+        return self._some(self.splits[fold].valid, self.plan.train_clips)
+
+    def test(self, fold: int) -> Clips:
+        return self._some(self.splits[fold].test, self.plan.test_clips)
+
+    def speakers_of(self, clips: Clips) -> list[str]:
+        known = dict(zip(self.utterances.clips.ids, self.utterances.speakers, strict=True))
+        return [known[name] for name in clips.ids]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return dict(zip(self.utterances.speakers, self.utterances.clips.labels, strict=True))
+
+    def sigma(self) -> float:
+        """The deviation of noise at 15 dB below the clip of median level, with two digits."""
+        clips = self.utterances.clips
+        pieces = np.split(
+            clips.samples.numpy().astype(np.float64) / FULL_SCALE, np.cumsum(clips.lengths)[:-1]
+        )
+        level = float(np.median([np.sqrt(np.mean(piece**2)) for piece in pieces]))
+        return float(f"{level * 10 ** (-NOISE_SNR_DB / 20):.2g}")
+
+    def _some(self, speakers: Iterable[str], most: int | None) -> Clips:
+        """The first clips of each speaker."""
+        wanted, places = frozenset(speakers), []
+        seen: defaultdict[str, int] = defaultdict(int)
+        for place, name in enumerate(self.utterances.speakers):
+            seen[name] += 1
+            if name in wanted and (most is None or seen[name] <= most):
+                places.append(place)
+        return take(self.utterances.clips, places)
+
+
+def open_material(corpus: Corpus, plan: Plan, seed: int, longest: int | None = None) -> Material:
+    """Read a corpus whose clips name their speakers and are labelled control or pathological.
+
+    longest: samples of a clip that the encoder takes at the most.
+    """
+    strange = [label for label in corpus.labels if label not in CLASSES]
+    if strange:
+        raise UnknownName("label", strange[0], CLASSES)
+    labels = speaker_labels(corpus)
+    _check_classes(labels, corpus.name)
+    given = has_splits(corpus)
+    kept = frozenset(labels) if given else choose_speakers(labels, plan.speakers, seed)
+    some = replace(corpus, entries=tuple(one for one in corpus if one.facts["speaker"] in kept))
+    splits = [given_split(some)] if given else []
+    clips, unused = _read(some, plan, longest)
+    heard = {clip.facts["speaker"]: clip.label for clip in clips}
+    _check_classes(heard, corpus.name)
+    splits = [_heard_split(splits[0], heard)] if given else speaker_folds(heard, plan.folds, seed)
+    samples = [(clip.waveform.numpy() * FULL_SCALE).astype(np.int16) for clip in clips]
+    held = hold_clips(samples, [one.label for one in clips], [one.id for one in clips], SAMPLE_RATE)
+    utterances = Utterances(held, tuple(clip.facts["speaker"] for clip in clips))
+    return Material(utterances, tuple(splits), given, unused, plan)
+
+
+def choose_speakers(labels: Mapping[str, str], most: int | None, seed: int) -> frozenset[str]:
+    """At most so many, half of each label while they last."""
+    if most is None or len(labels) <= most:
+        return frozenset(labels)
+    draws = Draws(seed, ("pathology", "speakers"))
+    turns = []
+    for label in CLASSES:
+        own = sorted(name for name, other in labels.items() if other == label)
+        turns += [
+            (turn, label, own[place])
+            for turn, place in enumerate(draws.generator(label).permutation(len(own)))
+        ]
+    return frozenset(name for _, _, name in sorted(turns)[:most])
+
+
+def _read(corpus: Corpus, plan: Plan, longest: int | None) -> tuple[list[Clip], dict[str, str]]:
+    """Clips that can be used, cut to the plan's length, and why others cannot."""
+    clips: list[Clip] = []
+    unused: dict[str, str] = {}
+    for found, failures in corpus.chunks(CHUNK, SAMPLE_RATE):
+        unused.update({one.id: one.reason for one in failures})
+        for clip in found:
+            samples = len(clip.waveform)
+            if samples < SEGMENT:
+                unused[clip.id] = (
+                    f"expected 500 ms or more, one segment, got {samples / SAMPLE_RATE * 1000:.0f} ms"
+                )
+            elif plan.seconds is None and longest is not None and samples > longest:
+                unused[clip.id] = (
+                    f"expected at most {longest / SAMPLE_RATE:g} s for the encoder, got "
+                    f"{samples / SAMPLE_RATE:.1f} s"
+                )
+            else:
+                cut = samples if plan.seconds is None else round(plan.seconds * SAMPLE_RATE)
+                clips.append(replace(clip, waveform=clip.waveform[:cut]))
+    if not clips:
+        name, reason = next(iter(unused.items()))
+        raise InputError(f"corpus {corpus.name!r}: expected clips to use, got none; {name}: {reason}")
+    return clips, unused
+
+
+def _check_classes(labels: Mapping[str, str], name: str) -> None:
+    missing = [label for label in CLASSES if label not in labels.values()]
+    if missing:
+        raise InputError(
+            f"corpus {name!r}: expected speakers of both {' and '.join(CLASSES)}, got no {missing[0]} one "
+            "with clips that can be used; add some."
+        )
+
+
+def _heard_split(split: Split, heard: Mapping[str, str]) -> Split:
+    """The given split without speakers whose every clip is unused; training needs both labels."""
+    left = Split(
+        *(frozenset(part) & frozenset(heard) for part in (split.train, split.valid, split.test))
+    ).check()
+    missing = [label for label in CLASSES if label not in {heard[name] for name in left.train}]
+    if missing:
+        raise InputError(
+            f"expected speakers of both labels in the split train, got no {missing[0]} one; move some there."
+        )
+    return left

@@ -1,0 +1,192 @@
+"""What a clinic could do about attacks on its detector, each with its price and what is left under attack."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+import numpy as np
+
+from sottovoce.studies import pathology_plan as plans
+from sottovoce.studies.pathology_attacks import BITS, CLEAN, cell
+from sottovoce.studies.pathology_bench import Accuracy, PathologyBench, certified_share
+from sottovoce.studies.pathology_plan import CLAIMED_DB, OPTION_LEVELS_DB
+
+HEARD = 0.5
+"""From here on an attack counts as heard: more likely than not."""
+TITLES = {
+    plans.CNN: "CNN, nothing done",
+    plans.EMBEDDING: "embeddings, nothing done",
+    plans.ADVERSARIAL: "CNN-A: adversarial training at 60 dB",
+    "gaussian": "CNN behind Gaussian noise, with votes",
+    "mad": "CNN behind MAD noise, with votes",
+    "gaussian-trained": "CNN trained on Gaussian noise, behind it, with votes",
+    "mad-trained": "CNN trained on MAD noise, behind it, with votes",
+    plans.LOW_PASS: "CNN behind a low-pass at 4 kHz",
+}
+EARS = ("learned", "auditory")
+
+
+class Attacked(NamedTuple):
+    """The strongest attack at one SNR: the cell in which least is left. heard: P(heard) by model, of the
+    attack through the defense; None where it was not measured."""
+
+    db: int
+    cell: str
+    left: Accuracy
+    heard: dict[str, float]
+
+    @property
+    def audible(self) -> bool | None:
+        """Whether any of the ears hears it; None where none was asked."""
+        return max(self.heard.values()) >= HEARD if self.heard else None
+
+
+@final
+@dataclass(frozen=True)
+class Option:
+    """certified: share of speakers by SNR, provably right whatever is added; None: has no certificate.
+    radius: the L2 radius at which half of the speakers are certified, 0 where fewer are at all."""
+
+    kind: str
+    title: str
+    clean: Accuracy
+    attacked: list[Attacked]
+    passes: int
+    chance: float
+    certified: dict[int, float] | None = None
+    radius: float | None = None
+
+    @property
+    def worst_unheard(self) -> Attacked | None:
+        """Where least is left of attacks that are not heard; one that no ear was asked about may be."""
+        quiet = [one for one in self.attacked if not one.audible]
+        return min(quiet, key=lambda one: one.left.mean, default=None)
+
+    def verdict(self) -> str:
+        """One sentence, from the numbers alone."""
+        share = f"{100 * self.clean.mean:.0f} %"
+        if self.clean.mean <= self.chance:
+            luck = f"{100 * self.chance:.0f} %"
+            return f"Of no use here: {share} on clean speech is no better than chance ({luck})."
+        if not self.attacked:
+            return f"Not attacked yet (clean: {share})."
+        worst = self.worst_unheard
+        if worst is not None and worst.left.mean < self.chance:
+            first = max(
+                (one for one in self.attacked if not one.audible and one.left.mean < self.chance), key=_level
+            )
+            text = (
+                f"Do not rely on it: an attack at {first.db} dB{_ears(first)} leaves {_left(first)} "
+                f"(clean: {share})"
+            )
+        elif worst is None or all(one.left.mean >= self.chance for one in self.attacked):
+            least = min(self.attacked, key=lambda one: one.left.mean)
+            text = f"Holds: no attack tried leaves less than {_left(least)} (clean: {share})"
+        else:
+            broken = max((one for one in self.attacked if one.left.mean < self.chance), key=_level)
+            text = (
+                f"Holds against what is not heard: {_left(worst)} at {worst.db} dB (clean: {share}); at "
+                f"{broken.db} dB it breaks ({_left(broken)}), and that is heard"
+            )
+        if self.certified is not None:
+            proven = self.certified[CLAIMED_DB]
+            text += (
+                f"; {100 * proven:.0f} % of speakers are proven right at {CLAIMED_DB} dB, whatever the attack"
+            )
+        if self.clean.interval.low <= self.chance:
+            text += f"; {self.clean.interval.n} speakers do not settle even that it beats chance"
+        return text + "."
+
+
+def _level(one: Attacked) -> int:
+    return one.db
+
+
+def _left(one: Attacked) -> str:
+    return f"{100 * one.left.mean:.0f} %"
+
+
+def _ears(one: Attacked) -> str:
+    if not one.heard:
+        return " (nobody measured whether it is heard)"
+    return f", which is not heard (P {max(one.heard.values()):.2f}),"
+
+
+def read_options(bench: PathologyBench) -> list[Option]:
+    """All that were run."""
+    found = []
+    for kind, title in TITLES.items():
+        clean = bench.accuracy(kind, CLEAN)
+        if clean is None:
+            continue
+        attacked = [one for db in OPTION_LEVELS_DB if (one := strongest(bench, kind, db)) is not None]
+        smoothed = kind in plans.SMOOTHED
+        shares, radius = _certificates(bench, kind)
+        found.append(
+            Option(
+                kind,
+                title,
+                clean,
+                attacked,
+                bench.setting.plan.votes if smoothed else 1,
+                bench.chance,
+                shares,
+                radius,
+            )
+        )
+    return found
+
+
+def strongest(bench: PathologyBench, kind: str, db: int) -> Attacked | None:
+    """Of all that one waveform was made by: through the defense or made on the plain CNN, in either norm, in
+    floats or as a file."""
+    names = [
+        cell(how, db, norm, bits=bits)
+        for how in ("utterances", "transfer")
+        for norm in ("linf", "l2")
+        for bits in (None, BITS)
+    ]
+    known = {name: one for name in names if (one := bench.accuracy(kind, name)) is not None}
+    if not known:
+        return None
+    name = min(known, key=lambda one: known[one].mean)
+    # Examples are kept of attacks through the defense alone; a transferred one is that on the plain CNN.
+    source = plans.CNN if name.startswith("transfer") else kind
+    kept = name.replace("transfer", "utterances").removesuffix(f" {BITS} bits")
+    heard: dict[str, float] = {}
+    for ear in EARS:
+        for shown in (kept, cell("utterances", db)):
+            measured = bench.measured(source, shown, ear)
+            if measured is not None:
+                heard[ear] = measured.value
+                break
+    return Attacked(db, name, known[name], heard)
+
+
+RADII = np.linspace(0.0, 4.0, 81)
+"""In sigmas: as far as counting passes can certify."""
+
+
+def _certificates(bench: PathologyBench, kind: str) -> tuple[dict[int, float] | None, float | None]:
+    curves = certified_curves(bench, kind)
+    if curves is None:
+        return None, None
+    shares, by_radius = curves
+    halves = [radius for radius, share in by_radius.items() if share >= 0.5]
+    return shares, max(halves, default=0.0)
+
+
+def certified_curves(bench: PathologyBench, kind: str) -> tuple[dict[int, float], dict[float, float]] | None:
+    """Shares of speakers that are certified, the mean over seeds: by SNR in dB, and by L2 radius."""
+    each = [known for seed in bench.seeds(kind) if (known := bench.certified(kind, seed))]
+    if not each:
+        return None
+    sigma = bench.setting.sigma
+    levels = sorted({*bench.setting.plan.levels_db, *OPTION_LEVELS_DB})
+    by_level = {db: float(np.mean([certified_share(known, sigma, db=db) for known in each])) for db in levels}
+    by_radius = {
+        float(radius): float(np.mean([certified_share(known, sigma, radius=radius) for known in each]))
+        for radius in RADII * sigma
+    }
+    return by_level, by_radius

@@ -1,0 +1,72 @@
+"""`sottovoce view` of a run prints and writes; of a folder it serves."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from sottovoce.audit.plan import make_plan
+from sottovoce.audit.run import run_audit
+
+VERB = [sys.executable, "-u", "-c", "from sottovoce.cli.main import main; main()", "view"]
+
+
+@pytest.fixture
+def runs(mean_model: str, mean_clips: Path, tmp_path: Path) -> Path:
+    entries = {
+        "model": mean_model,
+        "data": "clips",
+        "attacks": ["fgsm"],
+        "budgets": ["snr(db=-3)"],
+        "probe": 0,
+    }
+    run_audit(make_plan(entries), tmp_path / "runs" / "one", device="cpu")
+    return tmp_path / "runs"
+
+
+def test_a_run_is_printed_and_its_report_written(runs: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*VERB, "runs/one", "--no-browser"], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "100 [48,100]" in done.stdout and "report: runs/one/report.html" in done.stdout
+    assert (runs / "one" / "report.html").exists()
+
+
+def test_a_folder_is_served_until_it_is_stopped(runs: Path, tmp_path: Path) -> None:
+    serving = subprocess.Popen(
+        [*VERB, "--port", "0", "--no-browser"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert serving.stdout is not None
+        line = serving.stdout.readline()
+        address = re.search(r"http://127\.0\.0\.1:\d+/", line)
+        assert address, line
+        with urllib.request.urlopen(address[0], timeout=20) as answer:
+            assert b"/records/one" in answer.read()
+        serving.send_signal(signal.SIGINT)
+        assert serving.wait(20) == 0
+    finally:
+        if serving.poll() is None:
+            os.kill(serving.pid, signal.SIGKILL)
+        serving.communicate()
+
+
+def test_a_folder_without_runs_and_a_taken_port_are_mistakes(runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    done = subprocess.run([*VERB, "empty"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and "with runs below it" in done.stderr
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        words = [*VERB, "runs", "--no-browser", "--port", str(taken.getsockname()[1])]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and "choose another with --port" in done.stderr
