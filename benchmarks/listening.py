@@ -220,7 +220,6 @@ class Server:
             stdout=subprocess.PIPE,
             text=True,
             env=environment,
-            start_new_session=True,
         )
         assert self.process.stdout is not None
         for line in self.process.stdout:
@@ -231,15 +230,19 @@ class Server:
                 return
         raise RuntimeError("the server did not start")
 
+    def children(self) -> list[int]:
+        """Its workers, where it has several."""
+        pid = self.process.pid
+        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
     def kill(self) -> None:
         """All of it at once."""
-        os.killpg(self.process.pid, signal.SIGKILL)
+        for pid in [self.process.pid, *self.children()]:
+            os.kill(pid, signal.SIGKILL)
         self.process.wait()
 
     def kill_one(self) -> None:
-        """One of its workers."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        os.kill(int(children[0]), signal.SIGKILL)
+        os.kill(self.children()[0], signal.SIGKILL)
 
     def end(self) -> None:
         self.process.send_signal(signal.SIGINT)
@@ -336,7 +339,7 @@ def row(name: str, server: Server, load: Load, database_pid: int | None) -> str:
     answers, flat = len(tally.told), load.think == (0.0, 0.0)
     cells = [
         name, f"{load.listeners:,}", "none" if flat else f"{load.think[0]:g} to {load.think[1]:g}",
-        str(server.workers or ""), f"{answers:,}", f"{answers / seconds:.0f}",
+        str(len(server.children()) or 1), f"{answers:,}", f"{answers / seconds:.0f}",
         f"{len(tally.clips) / seconds:.0f}", f"{middle:.0f}", f"{high:.0f}", f"{highest:.0f}",
         f"{np.percentile(tally.joins, 95):.0f}", shares, f"{tally.troubles:,}",
         f"{down:.1f}" if load.kill else "", check(server.url, tally, load), f"{busy:.1f}",
@@ -358,7 +361,9 @@ def main() -> None:
     parser.add_argument("--only", choices=("sqlite", "postgresql"))
     parser.add_argument("--runs", nargs="+", choices=RUNS, default=RUNS)
     parser.add_argument("--listeners", type=int, help="instead of 200 and 1,000")
-    parser.add_argument("--think", type=float, nargs="+", default=(2.0, 4.0), help="from, to; or more pairs")
+    parser.add_argument(
+        "--think", type=float, nargs="+", default=(2.0, 4.0), help="from, to; more pairs for PostgreSQL"
+    )
     parser.add_argument("--arrive", type=float, default=10.0, help="seconds within which all come")
     parser.add_argument("--stop", type=float, default=inf, help="seconds after which nobody goes on")
     parser.add_argument("--lines", type=int, default=1, help="connections of a listener, taken at random")
@@ -377,7 +382,7 @@ def main() -> None:
             for name in options.runs:
                 if name == "one killed" and kind == "sqlite":
                     continue
-                for pace in paces if name == "paced" else paces[:1]:
+                for pace in paces if name == "paced" and kind != "sqlite" else paces[:1]:
                     load = Load(
                         options.listeners or usual,
                         (0.0, 0.0) if name == "flat" else pace,

@@ -12,22 +12,19 @@ where one was stopped. Needs the package's dependencies without those of audio f
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import os
+import math
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from sottovoce.data.pack import pack
-from sottovoce.errors import SottovoceError
-from sottovoce.studies.pathology_jobs import Workshop, run_job
+from sottovoce.studies.pathology_jobs import Workshop
 from sottovoce.studies.pathology_open import ENCODERS, open_workshop
-from sottovoce.studies.pathology_plan import JOBS, KINDS, PLANS, Job, Plan
-
-CLAIM, FAILED = ".claim", ".failed"
-WAIT_SECONDS = 0.5
+from sottovoce.studies.pathology_plan import KINDS, PLANS, Job, Plan
+from sottovoce.studies.pathology_workers import run_jobs
 
 
 def read_arguments() -> argparse.Namespace:
@@ -71,43 +68,10 @@ def wanted(shop: Workshop, asked: argparse.Namespace) -> list[Job]:
     return [job for job in shop.setting.jobs() if not asked.kinds or job.kind in asked.kinds]
 
 
-def claim(shop: Workshop, job: Job) -> bool:
-    """Whether this process is the first to want the job."""
-    try:
-        os.close(os.open(shop.result(job).with_suffix(CLAIM), os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return False
-    return True
-
-
-def work(asked: argparse.Namespace, number: int, until: float) -> None:
-    """Do jobs that nobody else has begun, those that can be done first, until none is left."""
-    torch.set_num_threads(1)
-    shop = open_shop(asked)
-    todo = [job for job in wanted(shop, asked) if not shop.result(job).exists()]
-    while todo and time.time() < until:
-        todo = [
-            job for job in todo if not (job.needs and shop.result(job.needs).with_suffix(FAILED).exists())
-        ]
-        ready = [job for job in todo if shop.ready(job)]
-        if not ready:
-            time.sleep(WAIT_SECONDS)
-        for job in ready:
-            todo.remove(job)
-            if claim(shop, job):
-                begun = time.time()
-                try:
-                    run_job(shop, job)
-                except (SottovoceError, RuntimeError) as error:
-                    shop.result(job).with_suffix(FAILED).write_text(str(error), encoding="utf-8")
-                    print(f"{number:2d} {job.name} failed: {error}", flush=True)
-                print(f"{number:2d} {job.name} {time.time() - begun:.1f} s", flush=True)
-                break
-
-
 def main() -> None:
     asked = read_arguments()
-    until = time.time() + (asked.seconds or float("inf"))
+    start = time.time()
+    until = start + (asked.seconds or math.inf)
     shop = open_shop(asked)
     jobs = wanted(shop, asked)
     done = sum(shop.result(job).exists() for job in jobs)
@@ -115,18 +79,15 @@ def main() -> None:
     if asked.list:
         print("\n".join(job.name for job in jobs if not shop.result(job).exists()))
         return
-    for left in (asked.out / JOBS).iterdir():
-        if left.suffix in (CLAIM, FAILED):
-            left.unlink()
-    if asked.processes == 1:
-        work(asked, 0, until)
-        return
-    context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=work, args=(asked, number, until)) for number in range(asked.processes)]
-    for one in workers:
-        one.start()
-    for one in workers:
-        one.join()
+    seen: set[str] = set()
+
+    def tell(share: float, note: str) -> None:
+        if note not in seen:
+            seen.add(note)
+            print(f"{time.time() - start:6.1f} s: {note}", flush=True)
+
+    open_again = partial(open_shop, asked)
+    run_jobs(shop, open_again, jobs, processes=asked.processes, until=until, tell=tell)
 
 
 if __name__ == "__main__":

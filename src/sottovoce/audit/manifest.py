@@ -11,6 +11,7 @@ import orjson
 
 import sottovoce
 from sottovoce.data.load import Corpus, Entry
+from sottovoce.data.remote import Far, cache_root
 from sottovoce.errors import InputError
 
 Manifest = dict[str, str]
@@ -20,8 +21,8 @@ SHOWN = 3
 
 def take_manifest(corpus: Corpus, data: str) -> Manifest:
     """The manifest of a corpus. data: as the plan names it; places count from there where they lie below."""
-    roots = [_root(data), Path(sottovoce.__file__).parent]
-    sizes: dict[Path, int | None] = {}
+    roots = [_root(data), Path(sottovoce.__file__).parent, cache_root()]
+    sizes: dict[Path, int | str | None] = {}
     return {entry.id: _digest(entry, roots, sizes) for entry in corpus}
 
 
@@ -58,9 +59,9 @@ def _root(data: str) -> Path:
     return path if path.is_dir() else path.parent
 
 
-def _digest(entry: Entry, roots: list[Path], sizes: dict[Path, int | None]) -> str:
+def _digest(entry: Entry, roots: list[Path], sizes: dict[Path, int | str | None]) -> str:
     if entry.path not in sizes:
-        sizes[entry.path] = _size(entry.path)
+        sizes[entry.path] = entry.source.stamp if isinstance(entry.source, Far) else _size(entry.path)
     content = [
         entry.label,
         _place(entry.path, roots),

@@ -336,8 +336,8 @@ def attack_kind(name: str) -> Literal["attack", "universal"]:
 
 def sight(attack: Part) -> Sight:
     """What an attack looks at in a target. Universal attacks follow gradients."""
-    built = attack.build(attack_kind(attack.name))
-    return built.sees if isinstance(built, Attack) else "gradient"
+    found: type = registry.find(attack_kind(attack.name), attack.name)
+    return found.sees if issubclass(found, Attack) else "gradient"
 
 
 def can_search(attack: Part, budget: Part) -> bool:

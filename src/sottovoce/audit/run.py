@@ -21,6 +21,7 @@ from sottovoce.audit.manifest import hash_manifest, take_manifest
 from sottovoce.audit.opening import find_device, open_target
 from sottovoce.audit.plan import Cell, Plan
 from sottovoce.audit.probe import probe_tasks
+from sottovoce.audit.remote import settle
 from sottovoce.audit.stop import stopping
 from sottovoce.audit.store import RunFolder, describe
 from sottovoce.audit.task import AttackTask, Done, FitTask, Lost, ProbeTask, Task, halves
@@ -202,7 +203,7 @@ class Driver:
                 self.folder.save_sound(sound)
             fresh = [record for record in done.records if record.key not in on_record]
             writer.write(fresh)
-            self.folder.added += len(fresh)
+            settle(self.folder.path)
             on_record.update({record.key: record.status for record in fresh})
             if isinstance(done.task, AttackTask):
                 self.advance(len(done.task.clips), done.task.cell)
@@ -252,7 +253,6 @@ class Driver:
     def _drop(self, broken: dict[str, str], writer: RecordWriter) -> None:
         """Record why cells cannot be run, and run the others."""
         writer.write([failed(cell, EVERY, "", reason) for cell, reason in broken.items()])
-        self.folder.added += len(broken)
         self.cells = [cell for cell in self.cells if cell.id not in broken]
 
     def _label(self, clip: str) -> str:

@@ -31,14 +31,10 @@ UNKNOWN_CORPUS = "this run began without a list of its clips, so nobody can say 
 
 
 class RunFolder:
-    """Where one plan's results live. Opening it again with the same plan goes on; another plan is refused.
-
-    added: records that were written since it was opened here; with none, what was made of them still holds.
-    """
+    """Where one plan's results live. Opening it again with the same plan goes on; another plan is refused."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.added = 0
 
     @property
     def records_path(self) -> Path:

@@ -30,10 +30,8 @@ def run(plan: Plan, out: Path, target: Target | None, way: Way, place: str = "")
     """One plan. place: how the user calls its folder, where that is not its path."""
     from sottovoce.audit.run import run_audit
     from sottovoce.audit.sanity import examine
-    from sottovoce.audit.summary import summarise
     from sottovoce.cli.show import list_doubts, progress, summary_table
     from sottovoce.report.heard import tell_heard
-    from sottovoce.report.html import write_report
     from sottovoce.report.tables import make_panels
 
     console = Console(stderr=way.as_json)
@@ -48,9 +46,8 @@ def run(plan: Plan, out: Path, target: Target | None, way: Way, place: str = "")
             advance=advance,
         )
         advance(0, "writing the report")
-        report = write_report(folder)
-    shown = f"{place}/report.html" if place else str(report)
-    summary = summarise(plan, folder.records())
+        summary = _report(plan, folder)
+    shown = f"{place}/report.html" if place else str(folder.report_path)
     checks = examine(plan, summary, folder.probes())
     if way.as_json:
         typer.echo(json.dumps({"run": plan.run_id, "report": shown, **_to_json(folder, summary)}))
@@ -69,12 +66,13 @@ def run(plan: Plan, out: Path, target: Target | None, way: Way, place: str = "")
 def run_many(grid: Grid, out: Path, way: Way, place: str = "") -> None:
     """A grid that is resolved: every run, its report, and a page to compare them all."""
     from sottovoce.audit.campaign import run_grid
-    from sottovoce.audit.summary import summarise
     from sottovoce.cli.show import grid_table, progress
-    from sottovoce.report.html import write_report
 
     console = Console(stderr=way.as_json)
-    names, refused = list(grid.plans()), dict[str, str]()
+    plan_of = grid.plans()
+    names = list(plan_of)
+    refused: dict[str, str] = {}
+    summaries: dict[str, Summary] = {}
     at = ""
     with stoppable(console, place or str(out)), way.open() as engine, progress(console) as (begin, advance):
 
@@ -85,7 +83,7 @@ def run_many(grid: Grid, out: Path, way: Way, place: str = "") -> None:
 
         def finished(name: str, folder: RunFolder) -> None:
             advance(0, f"{at}writing the report")
-            write_report(folder)
+            summaries[name] = _report(plan_of[name], folder)
 
         folders = run_grid(
             grid, out, engine=engine, retry_failed=way.retry_failed, begin=begin,
@@ -94,7 +92,7 @@ def run_many(grid: Grid, out: Path, way: Way, place: str = "") -> None:
         )  # fmt: skip
         advance(0, "comparing the runs")
         index = _compare(console, folders, out)
-    found = {folder.path.name: (folder, summarise(folder.plan(), folder.records())) for folder in folders}
+    found = {folder.path.name: (folder, summaries[folder.path.name]) for folder in folders}
     if way.as_json:
         runs = {name: _to_json(folder, summary) for name, (folder, summary) in found.items()}
         content = {"grid": grid.run_id, "folder": place or str(out), "runs": runs, "refused": refused}
@@ -111,6 +109,17 @@ def run_many(grid: Grid, out: Path, way: Way, place: str = "") -> None:
         tell_failures(console, summary.failures, f"{name}: ", place or str(out))
     if refused or any(summary.failures for _, summary in found.values()):
         raise typer.Exit(1)
+
+
+def _report(plan: Plan, folder: RunFolder) -> Summary:
+    """What the records add up to. The report is written anew, unless nothing was added since."""
+    from sottovoce.audit.summary import summarise
+    from sottovoce.report.html import summarise_and_write
+
+    report = folder.report_path
+    if report.exists() and report.stat().st_mtime > folder.records_path.stat().st_mtime:
+        return summarise(plan, folder.records())
+    return summarise_and_write(folder)
 
 
 def _compare(console: Console, folders: list[RunFolder], out: Path) -> Path | None:

@@ -26,6 +26,7 @@ from rich.progress import Progress
 from sottovoce.errors import InputError, MissingExtra, StoreError
 
 if TYPE_CHECKING:
+    import uvicorn
     from sqlalchemy import Engine
     from starlette.types import ASGIApp
 
@@ -200,14 +201,14 @@ def _serve(app: ASGIApp, door: socket.socket, wait: Callable[[], None] | None = 
             timeout_graceful_shutdown=10,
         )
     )
-
-    def stop() -> None:
-        if wait is not None:
-            wait()
-            server.should_exit = True
-
-    threading.Thread(target=stop, daemon=True).start()
+    if wait is not None:
+        threading.Thread(target=_stop_after, args=(wait, server), daemon=True).start()
     server.run(sockets=[door])
+
+
+def _stop_after(wait: Callable[[], None], server: uvicorn.Server) -> None:
+    wait()
+    server.should_exit = True
 
 
 def _raise_limit() -> None:

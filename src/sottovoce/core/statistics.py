@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy import special, stats
 
 from sottovoce.errors import InputError
 
@@ -16,6 +17,8 @@ Floats = NDArray[np.float64]
 
 # Resamples are drawn in blocks of about this many row numbers, which bounds the memory for any n.
 BLOCK = 2**20
+KEPT = 2**22
+"""Up to so many counts are kept for the next ratio of as many rows: a run has dozens of metrics a cell."""
 
 
 class Interval(NamedTuple):
@@ -33,8 +36,10 @@ def clopper_pearson(successes: int, n: int, *, level: float = 0.95) -> Interval:
     _check_level(level)
     if n == 0:
         return Interval(np.nan, np.nan, np.nan, 0)
-    bounds = stats.binomtest(successes, n).proportion_ci(confidence_level=level, method="exact")
-    return Interval(successes / n, float(bounds.low), float(bounds.high), n)
+    tail = (1.0 - level) / 2.0
+    low = special.betaincinv(successes, n - successes + 1, tail) if successes else 0.0
+    high = special.betaincinv(successes + 1, n - successes, 1.0 - tail) if successes < n else 1.0
+    return Interval(successes / n, float(low), float(high), n)
 
 
 def exact_binomial_p(
@@ -127,16 +132,33 @@ def _bootstrap(
 
 def _resampled_sums(rows: Floats, resamples: int, seed: int) -> Floats:
     """Column sums of rows drawn with replacement: `(resamples, columns)`."""
-    generator = np.random.default_rng(seed)
-    columns = np.ascontiguousarray(rows.T)
     n = len(rows)
+    if resamples * n <= KEPT:
+        return _counts(n, resamples, seed) @ rows
+    columns = np.ascontiguousarray(rows.T)
     sums = np.empty((resamples, len(columns)))
+    for first, picks in _draw(n, resamples, seed):
+        for index, column in enumerate(columns):
+            sums[first : first + len(picks), index] = column[picks].sum(axis=1)
+    return sums
+
+
+@lru_cache(maxsize=4)
+def _counts(n: int, resamples: int, seed: int) -> Floats:
+    """How often each of `n` rows comes in each resample, `(resamples, n)`: it hangs on nothing else."""
+    counts = np.empty((resamples, n))
+    for first, picks in _draw(n, resamples, seed):
+        for row, drawn in enumerate(picks, start=first):
+            counts[row] = np.bincount(drawn, minlength=n)
+    return counts
+
+
+def _draw(n: int, resamples: int, seed: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Row numbers of resamples `(some, n)`, block by block, with the number of the first."""
+    generator = np.random.default_rng(seed)
     block = max(1, BLOCK // n)
     for first in range(0, resamples, block):
-        picks = generator.integers(n, size=(min(block, resamples - first), n))
-        for index, column in enumerate(columns):
-            sums[first : first + block, index] = column[picks].sum(axis=1)
-    return sums
+        yield first, generator.integers(n, size=(min(block, resamples - first), n))
 
 
 def _bca_levels(replicates: Floats, value: float, left_out: Floats, level: float) -> Floats:
@@ -144,13 +166,13 @@ def _bca_levels(replicates: Floats, value: float, left_out: Floats, level: float
     # Ties count half; the bounds keep z0 finite where every replicate falls on one side.
     below = (np.mean(replicates < value) + np.mean(replicates <= value)) / 2
     edge = 0.5 / len(replicates)
-    bias = stats.norm.ppf(np.clip(below, edge, 1.0 - edge))
+    bias = special.ndtri(np.clip(below, edge, 1.0 - edge))
     left_out = left_out[~np.isnan(left_out)]
     gaps = left_out.mean() - left_out if len(left_out) else np.zeros(1)
     spread = np.sum(gaps**2) ** 1.5
     acceleration = np.sum(gaps**3) / (6.0 * spread) if spread > 0 else 0.0
-    shifted = bias + stats.norm.ppf([(1.0 - level) / 2.0, (1.0 + level) / 2.0])
-    return np.asarray(stats.norm.cdf(bias + shifted / (1.0 - acceleration * shifted)), dtype=np.float64)
+    shifted = bias + special.ndtri([(1.0 - level) / 2.0, (1.0 + level) / 2.0])
+    return np.asarray(special.ndtr(bias + shifted / (1.0 - acceleration * shifted)), dtype=np.float64)
 
 
 def _as_rows(parts: ArrayLike) -> Floats:

@@ -175,10 +175,14 @@ def make_parents(system: Any, path: str) -> None:
         system.makedirs(posixpath.dirname(path), exist_ok=True)
 
 
+def cache_root() -> Path:
+    """Where copies are kept; it may not be there yet."""
+    return Path(os.environ.get(CACHE) or Path.home() / ".cache" / "sottovoce")
+
+
 def cache_folder(*names: str) -> Path:
     """A folder for copies; see `CACHE`."""
-    root = Path(os.environ.get(CACHE) or Path.home() / ".cache" / "sottovoce")
-    place = root.joinpath(*names)
+    place = cache_root().joinpath(*names)
     place.mkdir(parents=True, exist_ok=True)
     return place
 

@@ -15,14 +15,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import final
 
-from sottovoce.errors import StoreError
-
 Wait = Callable[[], None]
 Tell = Callable[[str], None]
 ENDING = (signal.SIGINT, signal.SIGTERM)
-SHORT_SECONDS = 1.0
-MOST_SHORT = 20
-"""Workers that may die right after their start, one after the other, before that is taken for a fault."""
+PAUSE_SECONDS = 1.0
 
 
 @final
@@ -32,7 +28,7 @@ class Crew:
 
     def __init__(self, size: int, work: Callable[[Wait], None], tell: Tell) -> None:
         self.size, self.work, self.tell = size, work, tell
-        self._started: dict[int, float] = {}
+        self._started: set[int] = set()
         self._stopping = False
         # Nothing is ever written: the other end is closed when this process is gone, however it went.
         self._watch, self._alive = os.pipe()
@@ -52,23 +48,19 @@ class Crew:
             os.close(self._alive)
 
     def _look_after(self) -> None:
-        short = 0
+        last = -PAUSE_SECONDS
         while self._started:
             pid, status = os.wait()
-            began = self._started.pop(pid, None)
-            if began is None or self._stopping:
+            self._started.discard(pid)
+            if self._stopping:
                 continue
-            short = short + 1 if time.monotonic() - began < SHORT_SECONDS else 0
             how = os.waitstatus_to_exitcode(status)
-            if short > MOST_SHORT:
-                raise StoreError(
-                    f"expected workers to stay, got exit status {how} again and again; see above."
-                )
-            self.tell(
-                f"a worker ended ({f'signal {-how}' if how < 0 else f'exit status {how}'}); starting another"
-            )
-            if short:
-                time.sleep(SHORT_SECONDS)
+            told = f"signal {-how}" if how < 0 else f"exit status {how}"
+            self.tell(f"a worker ended ({told}); starting another")
+            if time.monotonic() - last < PAUSE_SECONDS:
+                # Whatever kills them is not over yet.
+                time.sleep(PAUSE_SECONDS)
+            last = time.monotonic()
             if not self._stopping:
                 self._start()
 
@@ -78,8 +70,10 @@ class Crew:
         pid = os.fork()
         if pid == 0:
             self._be_worker()
-        self._started[pid] = time.monotonic()
+        self._started.add(pid)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+        if self._stopping:
+            self._stop()
 
     def _be_worker(self) -> None:
         code = 1
@@ -111,4 +105,4 @@ class Crew:
         """Let nobody stay behind, whatever went wrong."""
         self._stop()
         while self._started:
-            self._started.pop(os.wait()[0], None)
+            self._started.discard(os.wait()[0])

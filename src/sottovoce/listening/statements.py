@@ -25,11 +25,11 @@ from sqlalchemy import (
     exists,
     func,
     insert,
+    make_url,
     null,
     select,
     update,
 )
-from sqlalchemy.dialects.postgresql.psycopg import dialect
 
 from sottovoce.listening.database import Database
 from sottovoce.listening.schema import ANSWER, HANDOUT, SESSION, STEP, STUDY
@@ -81,7 +81,7 @@ def _at_once() -> Update:
     )
 
 
-AT_ONCE = str(_at_once().compile(dialect=dialect()))
+AT_ONCE = str(_at_once().compile(dialect=make_url("postgresql+psycopg://").get_dialect()()))
 
 
 def record(

@@ -55,6 +55,12 @@ METHODS = {
 
 def write_report(folder: RunFolder) -> Path:
     """Read plan, records and the audio of a few examples; write `report.html` whole or not at all."""
+    summarise_and_write(folder)
+    return folder.report_path
+
+
+def summarise_and_write(folder: RunFolder) -> Summary:
+    """The same for whoever wants the figures too: adding up a large run takes a while."""
     plan = folder.plan()
     trials = Trials(plan)
     summary = summarise(plan, trials.watch(folder.records()))
@@ -71,7 +77,7 @@ def write_report(folder: RunFolder) -> Path:
         raise StoreError(
             f"cannot write {folder.report_path}: {error.strerror}; free some space or mend its rights."
         ) from None
-    return folder.report_path
+    return summary
 
 
 def render(folder: RunFolder, plan: Plan, trials: Trials, summary: Summary) -> str:

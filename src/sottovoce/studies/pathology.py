@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,12 @@ from sottovoce.data.corpora import open_corpus
 from sottovoce.studies import pathology_sheets as sheets
 from sottovoce.studies.pathology_bench import PathologyBench, read_jobs
 from sottovoce.studies.pathology_figures import drawings
-from sottovoce.studies.pathology_jobs import run_job
+from sottovoce.studies.pathology_jobs import Workshop
 from sottovoce.studies.pathology_open import ENCODERS, open_workshop
 from sottovoce.studies.pathology_options import Option, read_options
-from sottovoce.studies.pathology_plan import JOBS, find_plan
+from sottovoce.studies.pathology_plan import JOBS, Plan, find_plan
 from sottovoce.studies.pathology_quality import measure_job, unmeasured
+from sottovoce.studies.pathology_workers import run_jobs
 from sottovoce.studies.study import Choice, Result, Study, Tell, default_folder
 
 OWN = "proxy"
@@ -43,16 +46,25 @@ def open_study(choice: Choice, out: Path | None, device: str, tell: Tell) -> Pat
     key: list[str | int] = [data, encoder, choice.clips or 0, choice.seed]
     folder = out or default_folder("A", plan.name, key)
     tell(0.0, "reading the clips")
-    shop = open_workshop(open_corpus(data), data, plan, encoder, choice.seed, folder, find_device(device))
-    jobs = list(shop.setting.jobs())
-    for place, job in enumerate(jobs):
-        tell(0.95 * place / len(jobs), f"{job.kind}, fold {job.fold + 1}, seed {job.seed}")
-        run_job(shop, job)
+    device = find_device(device)
+    open_shop = partial(_open_shop, data, plan, encoder, choice.seed, folder, device)
+    shop = open_shop()
+    run_jobs(
+        shop,
+        open_shop,
+        list(shop.setting.jobs()),
+        processes=os.cpu_count() or 1 if device == "cpu" else 1,
+        tell=lambda done, note: tell(0.95 * done, note),
+    )
     examples = unmeasured(folder / JOBS)
     for place, path in enumerate(examples):
         tell(0.95 + 0.05 * place / len(examples), f"listening to {path.stem}")
         measure_job(path)
     return read_jobs(folder)
+
+
+def _open_shop(data: str, plan: Plan, encoder: str, seed: int, folder: Path, device: str) -> Workshop:
+    return open_workshop(open_corpus(data), data, plan, encoder, seed, folder, device)
 
 
 def read_study(folder: Path) -> PathologyBench:
@@ -68,6 +80,7 @@ def run(bench: PathologyBench) -> Result:
     made = [
         sheets.trends(bench),
         sheets.options_sheet(bench, options),
+        sheets.verdicts(options),
         sheets.table_1(bench),
         sheets.table_2(bench),
         sheets.levels(bench, sheets.SERIES, "Speaker-level accuracy under attack, % (Fig. 1)"),

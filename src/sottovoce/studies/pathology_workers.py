@@ -1,0 +1,108 @@
+"""Jobs of study A in several processes at once, which share nothing but the folder."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from sottovoce.errors import InputError, SottovoceError
+from sottovoce.studies.pathology_jobs import Workshop, run_job
+from sottovoce.studies.pathology_plan import JOBS, Job
+from sottovoce.studies.study import Tell
+
+CLAIM, FAILED = ".claim", ".failed"
+WAIT_SECONDS = 0.5
+Open = Callable[[], Workshop]
+"""Opens the workshop anew in another process; must be picklable."""
+
+
+def run_jobs(
+    shop: Workshop,
+    open_shop: Open,
+    jobs: Sequence[Job],
+    *,
+    processes: int,
+    until: float = math.inf,
+    tell: Tell = lambda done, note: None,
+) -> None:
+    """Do what is not done yet. until: when no job is begun any more, as `time.time` has it.
+
+    Each process has one thread: that is faster on a CPU than several threads for one job, and it leaves a GPU
+    to many processes.
+    """
+    for left in (shop.folder / JOBS).iterdir():
+        if left.suffix in (CLAIM, FAILED):
+            left.unlink()
+    if processes == 1:
+        work(lambda: shop, jobs, until, tell)
+    else:
+        context = multiprocessing.get_context("spawn")
+        workers = [context.Process(target=work, args=(open_shop, jobs, until)) for _ in range(processes)]
+        for one in workers:
+            one.start()
+        while any(one.is_alive() for one in workers):
+            time.sleep(WAIT_SECONDS)
+            done = sum(shop.result(job).exists() for job in jobs)
+            tell(done / max(len(jobs), 1), f"{done} of {len(jobs)} jobs")
+        if any(one.exitcode for one in workers) and not _failures(shop, jobs):
+            raise InputError(
+                "study A expected its processes to finish, got one that was ended; give the same command "
+                "again to go on."
+            )
+    for job, reason in _failures(shop, jobs).items():
+        raise InputError(
+            f"job {job.name} expected to finish, got: {reason}; mend that and give the same command again."
+        )
+
+
+def work(open_shop: Open, jobs: Sequence[Job], until: float, tell: Tell = lambda done, note: None) -> None:
+    """Do jobs that nobody else has begun, as soon as what they need is there, until none is left."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        shop = open_shop()
+        todo = [job for job in jobs if not shop.result(job).exists()]
+        while todo and time.time() < until:
+            todo = [job for job in todo if not (job.needs and _mark(shop, job.needs, FAILED).exists())]
+            ready = [job for job in todo if shop.ready(job)]
+            if not ready and todo:
+                time.sleep(WAIT_SECONDS)
+            for job in ready:
+                todo.remove(job)
+                if _claim(shop, job):
+                    tell(1 - len(todo) / len(jobs), f"{job.kind}, fold {job.fold + 1}, seed {job.seed}")
+                    _try(shop, job)
+                    break
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _try(shop: Workshop, job: Job) -> None:
+    try:
+        run_job(shop, job)
+    except (SottovoceError, RuntimeError) as error:
+        _mark(shop, job, FAILED).write_text(str(error), encoding="utf-8")
+
+
+def _claim(shop: Workshop, job: Job) -> bool:
+    """Whether this process is the first to want the job."""
+    try:
+        os.close(os.open(_mark(shop, job, CLAIM), os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+def _mark(shop: Workshop, job: Job, suffix: str) -> Path:
+    return shop.result(job).with_suffix(suffix)
+
+
+def _failures(shop: Workshop, jobs: Sequence[Job]) -> dict[Job, str]:
+    marks = {job: _mark(shop, job, FAILED) for job in jobs}
+    return {job: path.read_text(encoding="utf-8") for job, path in marks.items() if path.exists()}

@@ -1,0 +1,79 @@
+"""Study A: jobs are done once each, in an order in which what they need is there, and failures are told."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sottovoce.errors import InputError
+from sottovoce.studies import pathology_workers
+from sottovoce.studies.pathology_plan import Job
+from sottovoce.studies.pathology_workers import run_jobs
+
+CNN, GAUSSIAN, OTHER = Job("cnn", 0, 0), Job("gaussian", 0, 0), Job("noise-KG", 0, 0)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Any:
+    (tmp_path / "jobs").mkdir()
+
+    def result(job: Job) -> Path:
+        return tmp_path / "jobs" / f"{job.name}.json"
+
+    return SimpleNamespace(
+        folder=tmp_path, result=result, ready=lambda job: job.needs is None or result(job.needs).exists()
+    )
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+    """Jobs in the order in which they were done; those of the noise fail."""
+    order: list[Job] = []
+
+    def run(shop: Any, job: Job) -> None:
+        if job == OTHER:
+            raise RuntimeError("no memory")
+        order.append(job)
+        shop.result(job).write_text("{}")
+
+    monkeypatch.setattr(pathology_workers, "run_job", run)
+    return order
+
+
+def test_what_is_needed_comes_first_and_nothing_twice(shop: Any, done: list[Job]) -> None:
+    run_jobs(shop, lambda: shop, [GAUSSIAN, CNN], processes=1)
+    assert done == [CNN, GAUSSIAN]
+    run_jobs(shop, lambda: shop, [GAUSSIAN, CNN], processes=1)
+    assert done == [CNN, GAUSSIAN]
+
+
+def test_a_claim_that_was_left_behind_does_not_count(shop: Any, done: list[Job]) -> None:
+    shop.result(CNN).with_suffix(".claim").touch()
+    run_jobs(shop, lambda: shop, [CNN], processes=1)
+    assert done == [CNN]
+
+
+def test_a_failure_is_told_after_the_others_are_done(shop: Any, done: list[Job]) -> None:
+    with pytest.raises(InputError, match="job noise-KG-f0-s0 expected to finish, got: no memory"):
+        run_jobs(shop, lambda: shop, [OTHER, CNN], processes=1)
+    assert done == [CNN]
+
+
+def test_what_needs_a_failed_job_is_not_waited_for(
+    shop: Any, done: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(shop: Any, job: Job) -> None:
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(pathology_workers, "run_job", fail)
+    with pytest.raises(InputError, match="job cnn-f0-s0"):
+        run_jobs(shop, lambda: shop, [CNN, GAUSSIAN], processes=1)
+
+
+def test_no_job_is_begun_when_time_is_up(shop: Any, done: list[Job]) -> None:
+    run_jobs(shop, lambda: shop, [CNN], processes=1, until=time.time() - 1)
+    assert done == []
