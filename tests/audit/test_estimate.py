@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from sottovoce.audit.cost import Cost, Timed, draw_out, steps_of
-from sottovoce.audit.counted import Counted
-from sottovoce.audit.estimate import Estimate, Line, Recorded, estimate, suggest
-from sottovoce.audit.memory import current_bytes, peak_bytes, reset_peak
+from sottovoce.audit.ahead.cost import Cost, Timed, draw_out, steps_of
+from sottovoce.audit.ahead.counted import Counted
+from sottovoce.audit.ahead.estimate import Estimate, Line, Recorded, estimate, suggest
+from sottovoce.audit.ahead.memory import current_bytes, peak_bytes, reset_peak
+from sottovoce.audit.ahead.tryout import compare
 from sottovoce.audit.opening import open_target
 from sottovoce.audit.parts import Part
 from sottovoce.audit.plan import Plan, make_plan
 from sottovoce.audit.store import RunFolder
-from sottovoce.audit.tryout import compare
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.record import EVERY, LOADING, Record

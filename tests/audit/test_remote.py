@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from sottovoce.audit import remote, remote_lock
-from sottovoce.audit.mirror import Mirror
+from sottovoce.audit.far import folder as remote
+from sottovoce.audit.far import lock as remote_lock
+from sottovoce.audit.far.folder import opened, settle
+from sottovoce.audit.far.lock import RemoteLock
+from sottovoce.audit.far.mirror import Mirror
 from sottovoce.audit.plan import Plan, make_plan
-from sottovoce.audit.remote import opened, settle
-from sottovoce.audit.remote_lock import RemoteLock
 from sottovoce.audit.run import run_audit
 from sottovoce.audit.store import RunFolder
 from sottovoce.core.record import Record

@@ -194,7 +194,7 @@ def test_verdicts_follow_from_the_numbers() -> None:
     assert recommend([broken, heard]) == (
         "Of these, most is kept under attacks that are not heard by: this (75 %, clean 80 %)."
     )
-    assert recommend([broken]) == "None of these options holds against attacks that are not heard."
+    assert recommend([broken]) == "None of the options that were attacked holds against what is not heard."
 
 
 def test_reading_needs_jobs(tmp_path: Path) -> None:

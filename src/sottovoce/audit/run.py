@@ -15,13 +15,13 @@ from uuid import uuid4
 from sottovoce.audit.bench import Bench
 from sottovoce.audit.engines.engine import Engine
 from sottovoce.audit.engines.inline import Inline
+from sottovoce.audit.far.folder import settle
 from sottovoce.audit.fit import fitted_cell, fitting_set
 from sottovoce.audit.lock import hold
 from sottovoce.audit.manifest import hash_manifest, take_manifest
 from sottovoce.audit.opening import find_device, open_target
 from sottovoce.audit.plan import Cell, Plan
 from sottovoce.audit.probe import probe_tasks
-from sottovoce.audit.remote import settle
 from sottovoce.audit.stop import stopping
 from sottovoce.audit.store import RunFolder, describe
 from sottovoce.audit.task import AttackTask, Done, FitTask, Lost, ProbeTask, Task, halves

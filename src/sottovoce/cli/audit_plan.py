@@ -174,6 +174,6 @@ def opened(out: str) -> AbstractContextManager[Path]:
     """The folder of a run: a path, or for a URL such as s3://BUCKET/RUN a folder that is kept the same."""
     if "://" not in out:
         return nullcontext(Path(out).expanduser())
-    from sottovoce.audit.remote import opened as opened_remotely
+    from sottovoce.audit.far.folder import opened as opened_remotely
 
     return opened_remotely(out)

@@ -16,7 +16,7 @@ from rich.text import Text
 from sottovoce.cli.audit_plan import Way
 
 if TYPE_CHECKING:
-    from sottovoce.audit.estimate import Estimate, Line
+    from sottovoce.audit.ahead.estimate import Estimate, Line
     from sottovoce.audit.plan import Plan
     from sottovoce.core.target import Target
 
@@ -58,7 +58,7 @@ def foretell(
 
 
 def _estimate(name: str, plan: Plan, out: Path, way: Way, targets: dict[str, Target]) -> Estimate:
-    from sottovoce.audit.estimate import Estimate, estimate
+    from sottovoce.audit.ahead.estimate import Estimate, estimate
     from sottovoce.audit.run import find_device, open_target
 
     device = find_device(way.device)
@@ -160,7 +160,7 @@ def _grouped(one: Estimate) -> dict[str, list[tuple[tuple[Text, str], list[Line]
 
 
 def _figures(lines: list[Line], workers: int, recorded: bool) -> list[str]:
-    from sottovoce.audit.cost import NOTHING
+    from sottovoce.audit.ahead.cost import NOTHING
 
     total = sum((line.total for line in lines), NOTHING)
     mark = max((MARKS[line.cost.how] for line in lines), key=list(MARKS.values()).index)

@@ -184,7 +184,7 @@ def recommend(options: Sequence[Option]) -> str | None:
     best = max(useful, key=kept)
     share, clean = kept(best)
     if share <= best.chance:
-        return "None of these options holds against attacks that are not heard."
+        return "None of the options that were attacked holds against what is not heard."
     return (
         f"Of these, most is kept under attacks that are not heard by: {best.title} ({100 * share:.0f} %, "
         f"clean {100 * clean:.0f} %)."

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import final
 from uuid import uuid4
 
-from sottovoce.audit.mirror import IDENTITY, LOCK, Mirror
-from sottovoce.audit.remote_lock import BEAT_SECONDS, RemoteLock
+from sottovoce.audit.far.lock import BEAT_SECONDS, RemoteLock
+from sottovoce.audit.far.mirror import IDENTITY, LOCK, Mirror
 from sottovoce.data.remote import cache_folder, listing, reaching, write_bytes
 from sottovoce.errors import SottovoceError
 

@@ -11,7 +11,7 @@ from typing import Literal, final
 import torch
 
 from sottovoce import registry
-from sottovoce.audit.counted import Counted
+from sottovoce.audit.ahead.counted import Counted
 from sottovoce.audit.parts import Part
 from sottovoce.audit.plan import Plan, attack_kind
 from sottovoce.audit.work import Measure, Runner, Work

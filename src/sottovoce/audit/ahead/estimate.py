@@ -18,12 +18,12 @@ from typing import Any, final
 
 import torch
 
-from sottovoce.audit.cost import NOTHING, Cost, Timed
-from sottovoce.audit.counted import Counted
+from sottovoce.audit.ahead.cost import NOTHING, Cost, Timed
+from sottovoce.audit.ahead.counted import Counted
+from sottovoce.audit.ahead.tryout import Found, by_key, key_of, try_out
 from sottovoce.audit.fit import fitting_set, open_clips, usable
 from sottovoce.audit.plan import Plan
 from sottovoce.audit.store import RunFolder
-from sottovoce.audit.tryout import Found, by_key, key_of, try_out
 from sottovoce.audit.work import Work, assemble
 from sottovoce.core.record import EVERY, LOADING
 from sottovoce.core.target import Target

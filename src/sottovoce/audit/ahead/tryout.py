@@ -10,10 +10,10 @@ from typing import final
 
 import torch
 
-from sottovoce.audit.cost import Cost, Stopwatch, Timed, unknown, wait
-from sottovoce.audit.counted import Counted
+from sottovoce.audit.ahead.cost import Cost, Stopwatch, Timed, unknown, wait
+from sottovoce.audit.ahead.counted import Counted
+from sottovoce.audit.ahead.memory import current_bytes, peak_bytes, reset_peak
 from sottovoce.audit.defense import NO_DEFENSE
-from sottovoce.audit.memory import current_bytes, peak_bytes, reset_peak
 from sottovoce.audit.plan import Cell, Plan
 from sottovoce.audit.work import FAILURES, Work, explain, free_memory, out_of_memory
 from sottovoce.core.attack import decode
