@@ -3,7 +3,7 @@
 Each cell is an audit of its own, metrics included, without saved audio and without probes. It is run twice on
 the same device, the first time on a few clips to load and compile, and the second is timed:
 
-    python benchmarks/throughput.py --words pack:words.npz --strings pack:strings.npz --clips 1024 --strings-clips 128
+    python benchmarks/throughput.py --words pack:words.npz --clips 616 --strings-clips 24 --batch 128
 
 Prints one JSON line a cell.
 """
@@ -28,7 +28,11 @@ CELLS: dict[str, tuple[dict[str, Any], ...]] = {
     "keyword": (
         {"attacks": ["fgsm"]},
         {"attacks": ["pgd(steps=100)"]},
-        {"attacks": ["pgd(steps=100)"], "defenses": ["gaussian(sigma=0.02)+majority(passes=8)"], "attackers": ["adaptive"]},
+        {
+            "attacks": ["pgd(steps=100)"],
+            "defenses": ["gaussian(sigma=0.02)+majority(passes=8)"],
+            "attackers": ["adaptive"],
+        },
         {"attacks": ["genetic(steps=100, population=10)"]},
     ),
     "recogniser": (

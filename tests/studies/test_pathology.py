@@ -25,7 +25,7 @@ from sottovoce.studies.pathology_bench import (
 )
 from sottovoce.studies.pathology_options import Attacked, Option, strongest
 from sottovoce.studies.pathology_plan import FULL, MINI, Job, Plan, Setting
-from sottovoce.studies.pathology_sheets import recommend
+from sottovoce.studies.pathology_sheets import recommend, trends
 from sottovoce.studies.run import run_study, tabulate
 from sottovoce.studies.study import Choice
 
@@ -195,6 +195,18 @@ def test_verdicts_follow_from_the_numbers() -> None:
         "Of these, most is kept under attacks that are not heard by: this (75 %, clean 80 %)."
     )
     assert recommend([broken]) == "None of the options that were attacked holds against what is not heard."
+
+
+def test_below_chance_counts_only_where_clean_speech_was_above_it(bench: PathologyBench) -> None:
+    for found in bench.jobs.values():
+        found["cells"]["segments linf 60"] = {"chance": [[0.1, 1.0]] * len(found["clips"]), "snr_db": 60.0}
+    rows = {row[0]: row[1:] for row in trends(bench).rows}
+    assert rows["CNN, segments: below chance at 60 dB"][0] == "yes"
+    for found in bench.jobs.values():
+        found["cells"]["clean"]["chance"] = [[0.4, 1.0]] * len(found["clips"])
+    told, numbers = {row[0]: row[1:] for row in trends(bench).rows}["CNN, segments: below chance at 60 dB"]
+    assert told == "–"
+    assert numbers.endswith("clean speech is no better than chance")
 
 
 def test_reading_needs_jobs(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ NOTES = (
     "what an attacker would have to find; the paper does not report that.",
     "16 bits: the same examples as a file holds them. An attack that is smaller than half a step is not "
     "there any more, so high SNRs are the paper's setting and no attacker's.",
-    "Left open by the paper: momentum (0.9), batch size, and how clean and attacked segments are mixed in "
+    "Left open by the paper: momentum (none here), batch size, and how clean and attacked segments mix in "
     "training (half and half).",
 )
 

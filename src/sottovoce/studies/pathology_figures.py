@@ -59,7 +59,7 @@ def drawings(bench: PathologyBench) -> list[Drawing]:
 
 
 def _marked(figure: Figure, bench: PathologyBench) -> Figure:
-    figure.text(0.995, 0.995, bench.setting.label, ha="right", va="top", fontsize=7, color=PAPERS)
+    figure.suptitle(bench.setting.label, fontsize=8, color=PAPERS)
     return figure
 
 

@@ -240,7 +240,8 @@ def _broken(bench: PathologyBench) -> list[Trend]:
         since = (
             f"below chance from {max(below)} dB down" if below else "at no SNR that was tried below chance"
         )
-        rows.append(trend if one is None else trend._replace(numbers=f"{trend.numbers}; {since}"))
+        trend = trend if one is None else trend._replace(numbers=f"{trend.numbers}; {since}")
+        rows.append(_if_useful(trend, bench.accuracy(kind, CLEAN), bench.chance))
     return rows
 
 
@@ -270,17 +271,15 @@ def _hardened(bench: PathologyBench) -> list[Trend]:
     return [
         _compare("CNN-A is worse than the CNN on clean speech", clean, plain, higher=False),
         _compare(f"CNN-A is better than the CNN at {CLAIMED_DB} dB", hard, weak, higher=True),
-        _beside_chance(
-            f"adversarial training is of little help: CNN-A below chance at {CLAIMED_DB} dB",
-            hard,
-            bench.chance,
-            above=False,
-        ),
-        _beside_chance(
-            f"the same under the strongest attack on whole utterances at {CLAIMED_DB} dB",
-            worst.left if worst else None,
-            bench.chance,
-            above=False,
+        *(
+            _if_useful(_beside_chance(claim, left, bench.chance, above=False), clean, bench.chance)
+            for claim, left in (
+                (f"adversarial training is of little help: CNN-A below chance at {CLAIMED_DB} dB", hard),
+                (
+                    f"the same under the strongest attack on whole utterances at {CLAIMED_DB} dB",
+                    worst.left if worst else None,
+                ),
+            )
         ),
     ]
 
@@ -306,6 +305,13 @@ def _beside_chance(claim: str, one: Accuracy | None, chance: float, *, above: bo
         return Trend(claim, None, "not run")
     holds = one.mean > chance if above else one.mean < chance
     return Trend(claim, holds, f"{percent_interval(one.interval)} %, chance {100 * chance:.0f} %")
+
+
+def _if_useful(trend: Trend, clean: Accuracy | None, chance: float) -> Trend:
+    """What was no better than chance before the attack tells nothing by being below it afterwards."""
+    if trend.holds is None or (clean is not None and clean.mean > chance):
+        return trend
+    return trend._replace(holds=None, numbers=f"{trend.numbers}; clean speech is no better than chance")
 
 
 def _compare(claim: str, one: Accuracy | None, other: Accuracy | None, *, higher: bool) -> Trend:
