@@ -8,22 +8,26 @@ from typing import Any
 
 import anyio
 import pytest
+from fastapi.testclient import TestClient
 
 from sottovoce.listening import server
 from sottovoce.listening.lane import Lane
+from sottovoce.listening.limits import AddHeaders, LimitRates, Limits, LimitSizes
 
 
 @pytest.fixture
-def both(make_site: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
-    """One study served twice from one database: with the short way, and without it for clips."""
+def both(make_site: Any, tmp_path: Path) -> tuple[Any, TestClient]:
+    """A study, and another way to it on which everything goes through the framework."""
     site = make_site("abx", f"sqlite:///{tmp_path / 'a.db'}")
-    monkeypatch.setattr(server, "MOST_BYTES_READY", 0)
-    return site, site.open()
+    lane = site.app.app.app.app
+    assert isinstance(lane, Lane)
+    limits = Limits()
+    return site, TestClient(AddHeaders(LimitRates(LimitSizes(lane.app, limits), limits)))
 
 
 def test_a_clip_is_the_same_either_way(both, slots):
-    short, long = both
-    listener = short.listener()
+    site, framework = both
+    listener = site.listener()
     listener.until("abx")
     token = listener.token
     for slot in slots(listener.screen):
@@ -36,16 +40,15 @@ def test_a_clip_is_the_same_either_way(both, slots):
             (f"?token=AAAA&token={token}", {}),
             (f"?token={token}", {"Authorization": "Basic eDp5"}),
         ):
-            one, two = (site.client.get(path + query, headers=headers) for site in both)
+            one, two = (client.get(path + query, headers=headers) for client in (site.client, framework))
             assert (one.status_code, two.status_code) == (200, 200), (query, headers)
             assert list(one.headers.items()) == list(two.headers.items())
             assert one.content == two.content
-    long.engine.dispose()
 
 
 def test_what_the_short_way_is_not_sure_of_is_refused_alike(both, slots):
-    short, long = both
-    listener = short.listener()
+    site, framework = both
+    listener = site.listener()
     listener.until("abx")
     path = f"/api/audio/{slots(listener.screen)[0]['audio']}"
     for method, query in (
@@ -53,14 +56,29 @@ def test_what_the_short_way_is_not_sure_of_is_refused_alike(both, slots):
         ("GET", "?token="),
         ("GET", "?token=%00"),
         ("GET", f"?token={listener.token}%20"),
+        ("GET", "?token=AAAA"),
+        ("GET", f"AAAA?token={listener.token}"),
         ("GET", f"?tokens={listener.token}"),
         ("HEAD", f"?token={listener.token}"),
         ("POST", f"?token={listener.token}"),
     ):
-        one, two = (site.client.request(method, path + query) for site in both)
+        one, two = (client.request(method, path + query) for client in (site.client, framework))
         assert one.status_code == two.status_code in (404, 405, 422), (method, query)
         assert one.content == two.content
-    long.engine.dispose()
+
+
+def test_clips_that_do_not_fit_into_memory_are_the_same(make_site, slots, tmp_path: Path, monkeypatch):
+    site = make_site("abx", f"sqlite:///{tmp_path / 'a.db'}")
+    monkeypatch.setattr(server, "MOST_BYTES_READY", 0)
+    made = site.open()
+    listener = site.listener()
+    listener.until("abx")
+    for slot in slots(listener.screen):
+        path = f"/api/audio/{slot['audio']}?token={listener.token}"
+        one, two = site.client.get(path), made.client.get(path)
+        assert (one.status_code, list(one.headers.items())) == (two.status_code, list(two.headers.items()))
+        assert one.content == two.content
+    made.engine.dispose()
 
 
 class Nobody:

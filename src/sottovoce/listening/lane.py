@@ -23,37 +23,38 @@ from sottovoce.listening.protocol import Answer
 
 NAME = "[A-Za-z0-9_-]{1,64}"
 CLIP = re.compile(f"/api/audio/({NAME})")
+TOKEN = re.compile(NAME)
 ANSWERS = re.compile(f"/api/sessions/({NAME})/answers")
 
 
 @final
 class Lane:
-    """wav: files by the keys of clips, or None where they are not ready."""
+    """wav: files by the keys of clips. ready: they are in memory, and not made on demand."""
 
-    def __init__(self, app: ASGIApp, books: Ledger, wav: Callable[[str], bytes] | None) -> None:
-        self.app, self.books, self.wav = app, books, wav
-        self._threads = ThreadPoolExecutor(books.database.threads, thread_name_prefix="answer")
+    def __init__(
+        self, app: ASGIApp, books: Ledger, wav: Callable[[str], bytes], *, ready: bool = True
+    ) -> None:
+        self.app, self.books, self.wav, self.ready = app, books, wav, ready
+        self._threads = ThreadPoolExecutor(books.database.threads, thread_name_prefix="lane")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             method, path = scope["method"], scope["path"]
-            if method == "GET" and (clip := CLIP.fullmatch(path)):
-                sound = self._recall(scope, clip[1])
-                if sound is not None:
-                    await reply(send, b"audio/wav", sound)
-                    return
-            elif method == "POST" and (asked := ANSWERS.fullmatch(path)) and _is_json(scope):
+            if method == "GET" and (clip := CLIP.fullmatch(path)) and (token := _token(scope)):
+                await self._play(token, clip[1], send)
+                return
+            if method == "POST" and (asked := ANSWERS.fullmatch(path)) and _is_json(scope):
                 await self._answer(asked[1], scope, receive, send)
                 return
         await self.app(scope, receive, send)
 
-    def _recall(self, scope: Scope, name: str) -> bytes | None:
-        """The clip of a session that is in memory."""
-        if self.wav is None:
-            return None
-        token = token_of(scope)
-        key = self.books.recall_clip(token, name) if token else None
-        return None if key is None else self.wav(key)
+    async def _play(self, token: str, name: str, send: Send) -> None:
+        # As a rule the session is in memory, and then it is not worth a thread.
+        key = self.books.recall_clip(token, name) if self.ready else None
+        if key is not None:
+            await reply(send, b"audio/wav", self.wav(key))
+        else:
+            await self._work(send, b"audio/wav", lambda: self.wav(self.books.find_clip(token, name)))
 
     async def _answer(self, token: str, scope: Scope, receive: Receive, send: Send) -> None:
         message = await receive()
@@ -62,9 +63,13 @@ class Lane:
         except ValidationError:
             await self.app(scope, _again(message, receive), send)
             return
+        kind = b"application/json"
+        await self._work(send, kind, lambda: self.books.answer(token, answer).model_dump_json().encode())
+
+    async def _work(self, send: Send, kind: bytes, work: Callable[[], bytes]) -> None:
+        """Reply with what a thread makes, or with why it cannot."""
         try:
-            loop = asyncio.get_running_loop()
-            body = await loop.run_in_executor(self._threads, self._keep, token, answer)
+            body = await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except Exception as error:
             told = explain(error)
             more = () if told.wait is None else ((b"retry-after", str(told.wait).encode()),)
@@ -73,16 +78,18 @@ class Lane:
                 # For the log.
                 raise
             return
-        await reply(send, b"application/json", body)
-
-    def _keep(self, token: str, answer: Answer) -> bytes:
-        return self.books.answer(token, answer).model_dump_json().encode()
+        await reply(send, kind, body)
 
 
 async def reply(send: Send, kind: bytes, body: bytes) -> None:
     headers = [(b"content-length", str(len(body)).encode()), (b"content-type", kind)]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def _token(scope: Scope) -> str | None:
+    said = token_of(scope)
+    return said if said and TOKEN.fullmatch(said) else None
 
 
 def _is_json(scope: Scope) -> bool:

@@ -175,7 +175,7 @@ def make_app(
         Database(engine), study, abandon_after=abandon_after, expire_after=expire_after, clock=clock
     )
     ready = _ready(shelf)
-    app.state.wav = ready or shelf.wav
+    app.state.wav = shelf.wav if ready is None else ready.__getitem__
     app.state.admin_token, app.state.report = admin_token, report
     # Routes of a router that is included are looked up anew for every request, at a tenth of its cost.
     app.router.routes.extend([*router.routes, *admin.router.routes])
@@ -183,8 +183,8 @@ def make_app(
     add_handlers(app)
     limits = limits or Limits()
     # Around the framework, not in it: what is refused, and what takes the short way, does not enter it.
-    way = LimitSizes(Lane(app, app.state.ledger, ready), limits)
-    return AddHeaders(LimitRates(way, limits), frames)
+    lane = Lane(app, app.state.ledger, app.state.wav, ready=ready is not None)
+    return AddHeaders(LimitRates(LimitSizes(lane, limits), limits), frames)
 
 
 @asynccontextmanager
@@ -193,7 +193,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
 
 
-def _ready(shelf: Clips) -> Callable[[str], bytes] | None:
+def _ready(shelf: Clips) -> dict[str, bytes] | None:
     """All clips as files, or none: never some, whose speed would tell them apart."""
     keys = list(shelf.keys())
     total = 0.0
@@ -201,7 +201,7 @@ def _ready(shelf: Clips) -> Callable[[str], bytes] | None:
         total += 4 * shelf.seconds(key) * shelf.rate(key)
     if total > MOST_BYTES_READY:
         return None
-    return {key: shelf.wav(key) for key in keys}.__getitem__
+    return {key: shelf.wav(key) for key in keys}
 
 
 def _add_page(app: FastAPI, folder: Path) -> None:

@@ -36,9 +36,7 @@ def run_jobs(
     Each process has one thread: that is faster on a CPU than several threads for one job, and it leaves a GPU
     to many processes.
     """
-    for left in (shop.folder / JOBS).iterdir():
-        if left.suffix in (CLAIM, FAILED):
-            left.unlink()
+    _clear(shop, CLAIM, FAILED)
     if processes == 1:
         work(lambda: shop, jobs, until, tell)
     else:
@@ -55,6 +53,7 @@ def run_jobs(
                 "study A expected its processes to finish, got one that was ended; give the same command "
                 "again to go on."
             )
+    _clear(shop, CLAIM)
     for job, reason in _failures(shop, jobs).items():
         raise InputError(
             f"job {job.name} expected to finish, got: {reason}; mend that and give the same command again."
@@ -88,6 +87,12 @@ def _try(shop: Workshop, job: Job) -> None:
         run_job(shop, job)
     except (SottovoceError, RuntimeError) as error:
         _mark(shop, job, FAILED).write_text(str(error), encoding="utf-8")
+
+
+def _clear(shop: Workshop, *suffixes: str) -> None:
+    for left in (shop.folder / JOBS).iterdir():
+        if left.suffix in suffixes:
+            left.unlink()
 
 
 def _claim(shop: Workshop, job: Job) -> bool:
