@@ -294,9 +294,8 @@ def write_study(folder: Path) -> Path:
     """Naming and ABX as in V6, with clips of a second, and one adaptive search."""
     maker = StudyMaker(folder)
     clips = maker.pairs(3, samples=RATE)
+    # The dearest first, so that a run that stops early is not an easy one.
     blocks = [
-        {"test": "naming", "items": list(clips), "choices": ["yes", "no"]},
-        {"test": "abx", "items": [key for key in clips if key.endswith("-adv")]},
         {
             "test": "same-different",
             "items": [{"reference": "w0", "direction": "white"}],
@@ -304,6 +303,8 @@ def write_study(folder: Path) -> Path:
             "comparisons": 6,
             "sentinels": 2,
         },
+        {"test": "abx", "items": [key for key in clips if key.endswith("-adv")]},
+        {"test": "naming", "items": list(clips), "choices": ["yes", "no"]},
     ]
     ask = [{"name": "age", "kind": "number", "text": "How old are you?", "choices": []}]
     content = {"title": "Load", "seats": 36, "volume": False, "questionnaire": ask}
