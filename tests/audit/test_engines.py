@@ -320,7 +320,7 @@ def test_sounds_are_there_before_the_record(mean_model: str, mean_clips: Path, t
 def test_progress_adds_up(mean_model: str, mean_clips: Path, tmp_path: Path, write_clip: WriteClip) -> None:
     write_clip(mean_clips / "up" / "empty.wav", np.zeros(0))
     plan = mean_plan(mean_model, mean_clips, attacks=["uap", "fgsm"], budgets=["l2(eps=0.5)"], batch=4)
-    for added in (2 + 6 + 1, 0):  # uap is judged on two clips, fgsm on six, and one cannot be loaded
+    for _ in range(2):
         told: list[int] = []
         folder = run_audit(
             plan,
@@ -329,4 +329,5 @@ def test_progress_adds_up(mean_model: str, mean_clips: Path, tmp_path: Path, wri
             advance=lambda done, note, told=told: told.append(-done),
         )
         assert told[0] == 14 and sum(told) == 0
-        assert folder.added == added
+        # uap is judged on two clips, fgsm on six, and one cannot be loaded
+        assert len(folder.records_path.read_text().splitlines()) == 2 + 6 + 1

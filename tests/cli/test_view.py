@@ -43,7 +43,12 @@ def test_a_run_is_printed_and_its_report_written(runs: Path, tmp_path: Path) -> 
 
 def test_a_folder_is_served_until_it_is_stopped(runs: Path, tmp_path: Path) -> None:
     serving = subprocess.Popen(
-        [*VERB, "--port", "0", "--no-browser"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+        [*VERB, "--port", "0", "--no-browser"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+        # Tests that run in the background hand down that SIGINT is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         assert serving.stdout is not None

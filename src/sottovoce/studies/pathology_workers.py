@@ -41,7 +41,10 @@ def run_jobs(
         work(lambda: shop, jobs, until, tell)
     else:
         context = multiprocessing.get_context("spawn")
-        workers = [context.Process(target=work, args=(open_shop, jobs, until)) for _ in range(processes)]
+        # Daemons: whoever ends the study, by whatever means, must not wait for a job to finish.
+        workers = [
+            context.Process(target=work, args=(open_shop, jobs, until), daemon=True) for _ in range(processes)
+        ]
         for one in workers:
             one.start()
         while any(one.is_alive() for one in workers):
