@@ -189,7 +189,9 @@ def _serve(app: ASGIApp, door: socket.socket, wait: Callable[[], None] | None = 
     """In this one process, until stopped. wait: returns when nobody needs it any more."""
     import uvicorn
 
-    # Addresses hold the tokens of sessions, so that they are not logged. Connections outlast a long trial.
+    from sottovoce.listening.server import KEEP_ALIVE_SECONDS
+
+    # Addresses hold the tokens of sessions, so that they are not logged.
     server = uvicorn.Server(
         uvicorn.Config(
             app,
@@ -197,7 +199,7 @@ def _serve(app: ASGIApp, door: socket.socket, wait: Callable[[], None] | None = 
             access_log=False,
             server_header=False,
             backlog=BACKLOG,
-            timeout_keep_alive=75,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=10,
         )
     )

@@ -45,6 +45,8 @@ TYPES: Mapping[str, str] = {
 }
 DOOR: RunVar[CapacityLimiter] = RunVar("door")
 THREADS = 32
+KEEP_ALIVE_SECONDS = 75
+"""Connections outlast a long trial: one that the server closes just as it is used again fails its request."""
 MOST_BYTES_READY = 512 * 2**20
 """Clips up to this size are kept as files in memory; more are put together whenever they are asked for."""
 

@@ -133,7 +133,13 @@ def serving(app: ASGIApp) -> Iterator[str]:
     """The address of an application that is served on this machine alone, in a thread, for as long."""
     import uvicorn
 
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning"))
+    from sottovoce.listening.server import KEEP_ALIVE_SECONDS
+
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app, host="127.0.0.1", port=0, log_level="warning", timeout_keep_alive=KEEP_ALIVE_SECONDS
+        )
+    )
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:

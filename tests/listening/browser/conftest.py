@@ -77,11 +77,17 @@ class Hall:
     def start(self) -> Hall:
         import uvicorn
 
-        from sottovoce.listening.server import make_app
+        from sottovoce.listening.server import KEEP_ALIVE_SECONDS, make_app
 
         app = make_app(self.study, self.shelf, self.engine, admin_token="an-admin-token-of-tests")
         self.server = uvicorn.Server(
-            uvicorn.Config(app, port=self.port, log_level="warning", timeout_graceful_shutdown=2)
+            uvicorn.Config(
+                app,
+                port=self.port,
+                log_level="warning",
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=2,
+            )
         )
         self.thread = threading.Thread(target=self.server.run, daemon=True)
         self.thread.start()
