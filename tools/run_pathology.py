@@ -41,6 +41,9 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, help="at most")
     parser.add_argument("--batch", type=int, help="segments of a training step")
     parser.add_argument("--passes", type=int, help="that a certificate counts")
+    parser.add_argument("--average", type=int, help="passes that a gradient through noise is the mean of")
+    parser.add_argument("--test-clips", type=int, help="of each speaker, at most")
+    parser.add_argument("--levels", type=int, nargs="+", help="SNRs in dB")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--processes", type=int, default=1, help="at once")
@@ -50,10 +53,11 @@ def read_arguments() -> argparse.Namespace:
 
 
 def plan_of(asked: argparse.Namespace) -> Plan:
-    names = ("folds", "seeds", "others", "epochs", "batch", "passes")
-    return replace(
-        PLANS[asked.scale], **{name: getattr(asked, name) for name in names if getattr(asked, name)}
-    )
+    names = ("folds", "seeds", "others", "epochs", "batch", "passes", "average", "test_clips")
+    changes = {name: getattr(asked, name) for name in names if getattr(asked, name)}
+    if asked.levels:
+        changes["levels_db"] = tuple(asked.levels)
+    return replace(PLANS[asked.scale], **changes)
 
 
 def open_shop(asked: argparse.Namespace) -> Workshop:
