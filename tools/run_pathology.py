@@ -44,6 +44,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--average", type=int, help="passes that a gradient through noise is the mean of")
     parser.add_argument("--test-clips", type=int, help="of each speaker, at most")
     parser.add_argument("--levels", type=int, nargs="+", help="SNRs in dB")
+    parser.add_argument("--norms", nargs="+", choices=("linf", "l2"), help="balls of the options")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--processes", type=int, default=1, help="at once")
@@ -55,8 +56,8 @@ def read_arguments() -> argparse.Namespace:
 def plan_of(asked: argparse.Namespace) -> Plan:
     names = ("folds", "seeds", "others", "epochs", "batch", "passes", "average", "test_clips")
     changes = {name: getattr(asked, name) for name in names if getattr(asked, name)}
-    if asked.levels:
-        changes["levels_db"] = tuple(asked.levels)
+    lists = {"levels_db": asked.levels, "norms": asked.norms}
+    changes |= {name: tuple(values) for name, values in lists.items() if values}
     return replace(PLANS[asked.scale], **changes)
 
 
