@@ -21,10 +21,10 @@ from pathlib import Path
 import torch
 
 from sottovoce.data.pack import pack
-from sottovoce.studies.pathology_jobs import Workshop
-from sottovoce.studies.pathology_open import ENCODERS, open_workshop
-from sottovoce.studies.pathology_plan import KINDS, PLANS, Job, Plan
-from sottovoce.studies.pathology_workers import run_jobs
+from sottovoce.studies.pathology.jobs import Workshop
+from sottovoce.studies.pathology.open import ENCODERS, open_workshop
+from sottovoce.studies.pathology.plan import KINDS, PLANS, Job, Plan
+from sottovoce.studies.pathology.workers import run_jobs
 
 
 def read_arguments() -> argparse.Namespace:

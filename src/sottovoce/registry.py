@@ -183,7 +183,7 @@ _PARTS: dict[str, dict[str, str]] = {
         "M3": "sottovoce.studies.m3:STUDY",
         "M4": "sottovoce.studies.m4:STUDY",
         "M5": "sottovoce.studies.m5:STUDY",
-        "A": "sottovoce.studies.pathology:STUDY",
+        "A": "sottovoce.studies.pathology.study:STUDY",
         "A3": "sottovoce.studies.a3:STUDY",
         "O5": "sottovoce.studies.o5:STUDY",
         "O6": "sottovoce.studies.o6:STUDY",

@@ -109,3 +109,27 @@ def test_what_else_is_refused() -> None:
         speaker_folds(people(5, 0), 3)
     with pytest.raises(InputError, match="got 4 of 'pathological'; ask for fewer folds"):
         speaker_folds(people(9, 4), 5)
+
+
+def test_speakers_of_one_voice_stay_together() -> None:
+    """Four voices as two speakers each, and two speakers without a partner, in three folds."""
+    labels = {f"{voice}{mark}": label for voice in "abcd" for mark, label in (("1", "well"), ("2", "ill"))}
+    labels |= {"e": "well", "f": "ill"}
+    voices = {name: name[0] for name in labels if len(name) == 2}
+    for split in speaker_folds(labels, 3, voices=voices):
+        for voice in "abcd":
+            assert split.part_of(f"{voice}1") == split.part_of(f"{voice}2")
+        assert 2 <= len(split.test) <= 4
+    with pytest.raises(InputError, match="expected 6 speakers or more of each label for 6 folds, got 5"):
+        speaker_folds(labels, 6, voices=voices)
+    with pytest.raises(InputError, match="for 3 folds, got 1 of 'ill'"):
+        speaker_folds({"a1": "well", "a2": "ill", "b": "well"}, 3, voices={"a1": "a", "a2": "a"})
+
+
+def test_a_given_split_that_parts_a_voice() -> None:
+    entries = [
+        Entry(f"{name}-0", Path(f"{name}.wav"), label, facts={"speaker": name, "split": part, "voice": "a"})
+        for name, label, part in (("a1", "well", "train"), ("a2", "ill", "test"), ("a3", "ill", "valid"))
+    ]
+    with pytest.raises(InputError, match=r"expected every voice in one split, got 'a' in train and \w+"):
+        given_split(Corpus("c", tuple(entries)))

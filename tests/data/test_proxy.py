@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from sottovoce.data.folds import speaker_labels
+from sottovoce.data.folds import speaker_folds, speaker_labels
 from sottovoce.data.pack import load_pack
 from sottovoce.data.proxy import proxy
 from sottovoce.errors import InputError
@@ -66,7 +66,7 @@ def test_speakers_and_utterances(table: Path) -> None:
 def test_it_says_that_it_is_a_proxy(table: Path) -> None:
     note = proxy(f"csv:{table}").note
     assert note.startswith("SYNTHETIC PROXY, no patients: 5 speakers (5 of list), half of them")
-    assert "so few speakers" in note and "severity 0.5 to 1" in note
+    assert "so few voices prove nothing" in note and "severity 0.5 to 1" in note
 
 
 def test_lengths_and_repeatability(table: Path) -> None:
@@ -119,12 +119,27 @@ def test_what_cannot_be_a_proxy(tmp_path: Path) -> None:
         proxy(f"csv:{tmp_path / 'list.csv'}")
 
 
+def test_pairs_share_a_voice_and_a_split(table: Path) -> None:
+    corpus = proxy(f"csv:{table}", paired=True)
+    labels = speaker_labels(corpus)
+    assert len(labels) == 10 and labels["list/s0/control"] == "control"
+    assert labels["list/s0/pathological"] == "pathological"
+    assert corpus.note.startswith(
+        "SYNTHETIC PROXY, no patients: 10 speakers (10 of list), who are 5 voices twice, never in two splits"
+    )
+    for split in speaker_folds(corpus, 5):
+        assert sorted(labels[name] for name in split.test) == ["control", "pathological"]
+        assert len({name.rpartition("/")[0] for name in split.test}) == 1
+
+
 def test_the_shipped_speech() -> None:
+    """Eleven voices, each of them twice."""
     corpus = proxy()
     labels = speaker_labels(corpus)
-    assert {"prompts/Allison Smith", "strings/flite rms"} <= set(labels)
-    assert abs(Counter(labels.values())["control"] - len(labels) / 2) <= 0.5
-    assert "synthetic" in corpus.note and "so few speakers" in corpus.note
+    assert {"prompts/Allison Smith/control", "strings/flite rms/pathological"} <= set(labels)
+    assert Counter(labels.values()) == {"control": 11, "pathological": 11}
+    assert "most voices of the shipped speech are synthetic" in corpus.note
+    assert "so few voices prove nothing" in corpus.note
     clip = corpus.load(corpus.entries[0], RATE)
     assert np.isfinite(clip.waveform.numpy()).all() and 1.5 < len(clip.waveform) / RATE < 8
 

@@ -13,9 +13,8 @@ import soundfile
 
 from sottovoce.core.statistics import clopper_pearson
 from sottovoce.errors import InputError, StoreError
-from sottovoce.studies import pathology, pathology_quality
-from sottovoce.studies.pathology import STUDY
-from sottovoce.studies.pathology_bench import (
+from sottovoce.studies.pathology import quality as measures
+from sottovoce.studies.pathology.bench import (
     Accuracy,
     PathologyBench,
     Speaker,
@@ -23,9 +22,10 @@ from sottovoce.studies.pathology_bench import (
     read_jobs,
     share_above,
 )
-from sottovoce.studies.pathology_options import Attacked, Option, strongest
-from sottovoce.studies.pathology_plan import FULL, MINI, Job, Plan, Setting
-from sottovoce.studies.pathology_sheets import recommend, trends
+from sottovoce.studies.pathology.options import Attacked, Option, strongest
+from sottovoce.studies.pathology.plan import FULL, MINI, Job, Plan, Setting
+from sottovoce.studies.pathology.sheets import recommend, trends
+from sottovoce.studies.pathology.study import STUDY
 from sottovoce.studies.run import run_study, tabulate
 from sottovoce.studies.study import Choice
 
@@ -243,8 +243,8 @@ def manifest(tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_from_manifest_to_page(manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = replace(MINI, epochs=1, seeds=1, levels_db=(20, 60), passes=64, votes=2, average=1)
-    monkeypatch.setattr(pathology, "find_plan", lambda name: tiny)
-    monkeypatch.setattr(pathology_quality, "JUDGES", pathology_quality.JUDGES[2:3])
+    monkeypatch.setattr("sottovoce.studies.pathology.study.find_plan", lambda name: tiny)
+    monkeypatch.setattr(measures, "JUDGES", measures.JUDGES[2:3])
     choice = Choice(data=str(manifest))
     bench, result, page = run_study(STUDY, choice, tmp_path / "out")
     assert bench.unused == {"short": "expected 500 ms or more, one segment, got 100 ms"}

@@ -15,9 +15,9 @@ from sottovoce.core.budget import Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.transform import Defended
 from sottovoce.defenses.smoothing import GaussianNoise
-from sottovoce.studies.pathology_attacks import Arena, Examples, cell, mean_psd, read_examples
-from sottovoce.studies.pathology_noises import RECIPES, recordings
-from sottovoce.studies.pathology_plan import MINI, NOISES
+from sottovoce.studies.pathology.attacks import Arena, Examples, cell, mean_psd, read_examples
+from sottovoce.studies.pathology.noises import RECIPES, recordings
+from sottovoce.studies.pathology.plan import MINI, NOISES
 from sottovoce.targets.classifier import Classifier
 from sottovoce.targets.detectors import SegmentDetector
 from sottovoce.targets.zoo.detector import SegmentCnn

@@ -12,8 +12,8 @@ import pytest
 
 from sottovoce.data.load import Corpus, Entry, Recording
 from sottovoce.errors import InputError, UnknownName
-from sottovoce.studies.pathology_material import choose_speakers, open_material
-from sottovoce.studies.pathology_plan import MINI
+from sottovoce.studies.pathology.material import choose_speakers, open_material
+from sottovoce.studies.pathology.plan import MINI
 
 SMALL = replace(MINI, speakers=None, train_clips=None, test_clips=None, seconds=None)
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from sottovoce.errors import InputError
-from sottovoce.studies import pathology_workers
-from sottovoce.studies.pathology_plan import Job
-from sottovoce.studies.pathology_workers import run_jobs
+from sottovoce.studies.pathology import workers
+from sottovoce.studies.pathology.plan import Job
+from sottovoce.studies.pathology.workers import run_jobs
 
 CNN, GAUSSIAN, OTHER = Job("cnn", 0, 0), Job("gaussian", 0, 0), Job("noise-KG", 0, 0)
 
@@ -40,7 +40,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
         order.append(job)
         shop.result(job).write_text("{}")
 
-    monkeypatch.setattr(pathology_workers, "run_job", run)
+    monkeypatch.setattr(workers, "run_job", run)
     return order
 
 
@@ -69,7 +69,7 @@ def test_what_needs_a_failed_job_is_not_waited_for(
     def fail(shop: Any, job: Job) -> None:
         raise RuntimeError("no memory")
 
-    monkeypatch.setattr(pathology_workers, "run_job", fail)
+    monkeypatch.setattr(workers, "run_job", fail)
     with pytest.raises(InputError, match="job cnn-f0-s0"):
         run_jobs(shop, lambda: shop, [CNN, GAUSSIAN], processes=1)
 

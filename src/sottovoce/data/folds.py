@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import combinations
 from typing import final
@@ -13,6 +13,8 @@ from sottovoce.data.load import Corpus, Entry
 from sottovoce.errors import InputError, UnknownName
 
 SPLITS = ("train", "valid", "test")
+VOICE = "voice"
+"""The fact that names the voice of speakers who share one, such as both of a pair in a proxy."""
 
 
 @final
@@ -48,23 +50,32 @@ class Split:
         raise UnknownName("speaker", speaker, self.train | self.valid | self.test)
 
 
-def speaker_folds(data: Corpus | Mapping[str, str], folds: int = 10, seed: int = 0) -> list[Split]:
+def speaker_folds(
+    data: Corpus | Mapping[str, str], folds: int = 10, seed: int = 0, voices: Mapping[str, str] | None = None
+) -> list[Split]:
     """Splits in which each speaker is in the test once; the fold after it is for validation.
 
-    data: a corpus whose clips name their speakers, or the label of each speaker. Every fold has as many
-    speakers of a label as any other, give or take one.
+    data: a corpus whose clips name their speakers, or the label of each speaker. voices: of those speakers
+    who share one with others and stay with them; a corpus says it itself. Every fold has as many speakers of
+    a label as any other, give or take one voice.
     """
-    labels = speaker_labels(data) if isinstance(data, Corpus) else data
-    groups: dict[str, list[str]] = defaultdict(list)
+    if isinstance(data, Corpus):
+        labels, shared = speaker_labels(data), shared_voices(data)
+    else:
+        labels, shared = data, voices or {}
+    units: dict[str, list[str]] = defaultdict(list)
     for speaker in sorted(labels):
-        groups[labels[speaker]].append(speaker)
-    _check_folds(groups, folds)
+        units[shared.get(speaker, speaker)].append(speaker)
+    groups: dict[str, list[list[str]]] = defaultdict(list)
+    for unit in units.values():
+        groups["+".join(sorted(labels[speaker] for speaker in unit))].append(unit)
+    _check_folds(units.values(), labels, folds)
     parts: list[set[str]] = [set() for _ in range(folds)]
     place = 0
-    for label, speakers in sorted(groups.items()):
-        # Going on where the last label stopped, folds differ by one speaker in size at most.
-        for number in Draws(seed, ("folds",)).generator(label).permutation(len(speakers)).tolist():
-            parts[place % folds].add(speakers[number])
+    for label, same in sorted(groups.items()):
+        # Going on where the last label stopped, folds differ by one voice in size at most.
+        for number in Draws(seed, ("folds",)).generator(label).permutation(len(same)).tolist():
+            parts[place % folds].update(same[number])
             place += 1
     return [
         Split(
@@ -89,7 +100,16 @@ def given_split(corpus: Corpus) -> Split:
         if name not in parts:
             raise UnknownName("split", name, SPLITS)
         parts[name].add(entry.facts["speaker"])
-    return Split(*(frozenset(parts[name]) for name in SPLITS)).check()
+    split = Split(*(frozenset(parts[name]) for name in SPLITS)).check()
+    heard: dict[str, str] = {}
+    for speaker, voice in shared_voices(corpus).items():
+        part = split.part_of(speaker)
+        if heard.setdefault(voice, part) != part:
+            raise InputError(
+                f"expected every voice in one split, got {voice!r} in {heard[voice]} and {part}; move all "
+                "speakers of a voice into one."
+            )
+    return split
 
 
 def has_splits(corpus: Corpus) -> bool:
@@ -116,6 +136,11 @@ def speaker_labels(corpus: Corpus) -> dict[str, str]:
     return found
 
 
+def shared_voices(corpus: Corpus) -> dict[str, str]:
+    """The voice of each speaker who is said to share one."""
+    return {entry.facts["speaker"]: entry.facts[VOICE] for entry in corpus if entry.facts.get(VOICE)}
+
+
 def _spoken(corpus: Corpus) -> Iterator[tuple[str, Entry]]:
     for entry in corpus:
         speaker = entry.facts.get("speaker", "")
@@ -127,17 +152,18 @@ def _spoken(corpus: Corpus) -> Iterator[tuple[str, Entry]]:
         yield speaker, entry
 
 
-def _check_folds(groups: Mapping[str, list[str]], folds: int) -> None:
+def _check_folds(units: Iterable[Sequence[str]], labels: Mapping[str, str], folds: int) -> None:
     if folds < 3:
         raise InputError(f"expected 3 folds or more, got {folds}; one tests, one validates, the rest train.")
-    if len(groups) < 2:
+    counts = Counter(label for unit in units for label in {labels[speaker] for speaker in unit})
+    if len(counts) < 2:
         raise InputError(
-            f"expected speakers of two labels or more, got {', '.join(groups) or 'none'}; a detector needs "
+            f"expected speakers of two labels or more, got {', '.join(counts) or 'none'}; a detector needs "
             "both."
         )
-    rare = min(groups, key=lambda label: len(groups[label]))
-    if folds > len(groups[rare]):
+    rare = min(sorted(counts), key=lambda label: counts[label])
+    if folds > counts[rare]:
         raise InputError(
-            f"expected {folds} speakers or more of each label for {folds} folds, got {len(groups[rare])} of "
+            f"expected {folds} speakers or more of each label for {folds} folds, got {counts[rare]} of "
             f"{rare!r}; ask for fewer folds."
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +20,7 @@ from sottovoce import registry
 from sottovoce.core.draws import Draws
 from sottovoce.data.corpora import open_corpus
 from sottovoce.data.dysarthria import draw_voice, render
+from sottovoce.data.folds import VOICE
 from sottovoce.data.load import Corpus, Entry, Recording
 from sottovoce.data.pathology import CONTROL, PATHOLOGICAL
 from sottovoce.data.source_filter import SAMPLE_RATE, Floats
@@ -49,12 +50,16 @@ class Piece(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Speaker:
-    """Someone to be in the proxy. group: the corpus and, where known, the sex: halves are drawn within it."""
+    """Someone to be in the proxy. group: the corpus and, where known, the sex: halves are drawn within it.
+
+    voice: shared by the two speakers of a pair.
+    """
 
     name: str
     group: str
     language: str
     utterances: tuple[tuple[Piece, ...], ...]
+    voice: str = ""
 
 
 def proxy(
@@ -62,27 +67,31 @@ def proxy(
     speakers: int = SPEAKERS,
     severity: tuple[float, float] = SEVERITY,
     seed: int = 0,
+    paired: bool | None = None,
 ) -> Corpus:
     """Speakers of any corpora as "control" and "pathological", half and half: a PROXY, with no patient in it.
 
     data: a corpus as the command line names it, or several joined by "+", such as
     `librispeech:DIR+speechcommands:DIR`; the speech that sottovoce ships if not given. Speakers are told by
     the fact "speaker", in Speech Commands by the file's name. severity: of the pathological, 0 to 1.
+    paired: every voice twice, as a control and as a pathological speaker, who are never in two splits of a
+    study; so it is with the shipped speech, which has too few voices for halves, if nothing is said.
     """
     found = [one for spec in _specs(data or SHIPPED) for one in _speakers(open_corpus(spec))]
     draws = Draws(seed, ("proxy",))
+    paired = not data if paired is None else paired
     chosen = _choose(found, speakers, draws.turn("choice"))
-    ill = _halve(chosen, draws.turn("half"))
     if len(chosen) < 2:
         raise InputError(
             f"proxy:{data}: expected 2 speakers or more with {LEAST_SECONDS:g} s of speech, got "
             f"{len(chosen)}; give a larger corpus whose clips name their speakers."
         )
+    chosen, ill = _pair(chosen) if paired else (chosen, _halve(chosen, draws.turn("half")))
     entries = []
     for one in chosen:
         degree = float(draws.turn("severity").generator(one.name).uniform(*severity))
         entries += list(_entries(one, degree if one.name in ill else None, draws))
-    return Corpus("proxy", tuple(entries), _note(data, chosen, severity))
+    return Corpus("proxy", tuple(entries), _note(data, chosen, severity, paired))
 
 
 def _specs(data: str) -> list[str]:
@@ -176,6 +185,15 @@ def _halve(chosen: Sequence[Speaker], draws: Draws) -> frozenset[str]:
     return frozenset(chosen[place].name for place in order[1::2])
 
 
+def _pair(chosen: Sequence[Speaker]) -> tuple[list[Speaker], frozenset[str]]:
+    """Each voice as two speakers, and the names of those to be made pathological."""
+    pairs = [
+        [replace(one, name=f"{one.name}/{label}", voice=one.name) for label in (CONTROL, PATHOLOGICAL)]
+        for one in chosen
+    ]
+    return [one for pair in pairs for one in pair], frozenset(ill.name for _, ill in pairs)
+
+
 def _grouped(speakers: Sequence[Speaker]) -> Mapping[str, list[int]]:
     groups: dict[str, list[int]] = defaultdict(list)
     for place, one in enumerate(speakers):
@@ -187,6 +205,7 @@ def _entries(speaker: Speaker, severity: float | None, draws: Draws) -> Iterator
     """The clips of a speaker, who is a control if there is no severity."""
     label = CONTROL if severity is None else PATHOLOGICAL
     facts = {"speaker": speaker.name}
+    facts |= {VOICE: speaker.voice} if speaker.voice else {}
     facts |= {"language": speaker.language} if speaker.language else {}
     facts |= {"severity": f"{severity:.2f}"} if severity is not None else {}
     for number, pieces in enumerate(speaker.utterances):
@@ -208,13 +227,16 @@ def _faded(piece: Piece) -> Floats:
     return samples * ramp * ramp[::-1]
 
 
-def _note(data: str, chosen: Sequence[Speaker], severity: tuple[float, float]) -> str:
+def _note(data: str, chosen: Sequence[Speaker], severity: tuple[float, float], paired: bool) -> str:
     groups = Counter(one.group.partition("/")[0] for one in chosen)
     sources = ", ".join(f"{count} of {group}" for group, count in groups.items())
-    few = "" if len(chosen) >= 20 else "; so few speakers only show that a study runs"
+    count = f"{len(chosen)} speakers ({sources})"
+    if paired:
+        count += f", who are {len(chosen) // 2} voices twice, never in two splits"
+    few = "" if len(chosen) // (1 + paired) >= 20 else "; so few voices prove nothing"
     shipped = "" if data else "; most voices of the shipped speech are synthetic"
     return (
-        f"SYNTHETIC PROXY, no patients: {len(chosen)} speakers ({sources}), half of them through a "
-        f"dysarthria-like transform (severity {severity[0]:g} to {severity[1]:g}), the others through the "
-        f"same synthesis with healthy settings{few}{shipped}"
+        f"SYNTHETIC PROXY, no patients: {count}, half of them through a dysarthria-like transform (severity "
+        f"{severity[0]:g} to {severity[1]:g}), the others through the same synthesis with healthy "
+        f"settings{few}{shipped}"
     )

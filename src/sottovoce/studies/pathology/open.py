@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from sottovoce.data.load import Corpus
-from sottovoce.studies.pathology_jobs import Workshop
-from sottovoce.studies.pathology_material import open_material
-from sottovoce.studies.pathology_plan import Plan, Setting
+from sottovoce.studies.pathology.jobs import Workshop
+from sottovoce.studies.pathology.material import open_material
+from sottovoce.studies.pathology.plan import Plan, Setting
 from sottovoce.targets.encoders import Encoder, open_encoder
 from sottovoce.targets.zoo.detector import CLASSES, SAMPLE_RATE
 

@@ -7,10 +7,10 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from sottovoce.studies import pathology_plan as plans
-from sottovoce.studies.pathology_attacks import BITS, CLEAN, cell
-from sottovoce.studies.pathology_bench import Accuracy, PathologyBench, certified_share
-from sottovoce.studies.pathology_plan import CLAIMED_DB, OPTION_LEVELS_DB
+from sottovoce.studies.pathology import plan as plans
+from sottovoce.studies.pathology.attacks import BITS, CLEAN, cell
+from sottovoce.studies.pathology.bench import Accuracy, PathologyBench, certified_share
+from sottovoce.studies.pathology.plan import CLAIMED_DB, OPTION_LEVELS_DB
 
 HEARD = 0.5
 """From here on an attack counts as heard: more likely than not."""

@@ -7,16 +7,16 @@ from collections.abc import Callable
 import numpy as np
 from matplotlib.figure import Figure
 
-from sottovoce.studies import pathology_plan as plans
 from sottovoce.studies.a3 import JUDGES
 from sottovoce.studies.a3_sheets import NO_DIFFERENCE
 from sottovoce.studies.draw import INK, PAPERS, bands
-from sottovoce.studies.pathology_attacks import CLEAN, cell
-from sottovoce.studies.pathology_bench import Floats, PathologyBench
-from sottovoce.studies.pathology_options import certified_curves
-from sottovoce.studies.pathology_paper import TABLE_1
-from sottovoce.studies.pathology_plan import CLAIMED_DB
-from sottovoce.studies.pathology_sheets import HARDENED, SERIES, SPECTRA
+from sottovoce.studies.pathology import plan as plans
+from sottovoce.studies.pathology.attacks import CLEAN, cell
+from sottovoce.studies.pathology.bench import Floats, PathologyBench
+from sottovoce.studies.pathology.options import certified_curves
+from sottovoce.studies.pathology.paper import TABLE_1
+from sottovoce.studies.pathology.plan import CLAIMED_DB
+from sottovoce.studies.pathology.sheets import HARDENED, SERIES, SPECTRA
 from sottovoce.studies.spectra import draw_levels
 from sottovoce.studies.study import Drawing
 

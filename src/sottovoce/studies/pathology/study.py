@@ -10,15 +10,15 @@ from typing import Any
 
 from sottovoce.audit.run import find_device
 from sottovoce.data.corpora import open_corpus
-from sottovoce.studies import pathology_sheets as sheets
-from sottovoce.studies.pathology_bench import PathologyBench, read_jobs
-from sottovoce.studies.pathology_figures import drawings
-from sottovoce.studies.pathology_jobs import Workshop
-from sottovoce.studies.pathology_open import ENCODERS, open_workshop
-from sottovoce.studies.pathology_options import Option, read_options
-from sottovoce.studies.pathology_plan import JOBS, Plan, find_plan
-from sottovoce.studies.pathology_quality import measure_job, unmeasured
-from sottovoce.studies.pathology_workers import run_jobs
+from sottovoce.studies.pathology import sheets
+from sottovoce.studies.pathology.bench import PathologyBench, read_jobs
+from sottovoce.studies.pathology.figures import drawings
+from sottovoce.studies.pathology.jobs import Workshop
+from sottovoce.studies.pathology.open import ENCODERS, open_workshop
+from sottovoce.studies.pathology.options import Option, read_options
+from sottovoce.studies.pathology.plan import JOBS, Plan, find_plan
+from sottovoce.studies.pathology.quality import measure_job, unmeasured
+from sottovoce.studies.pathology.workers import run_jobs
 from sottovoce.studies.study import Choice, Result, Study, Tell, default_folder
 
 OWN = "proxy"

@@ -109,7 +109,7 @@ MINI = Plan(
     seeds=2,
     others=1,
     levels_db=PAPER_LEVELS_DB[::2],
-    epochs=8,
+    epochs=5,
     batch=8,
     average=2,
     votes=8,
@@ -117,7 +117,7 @@ MINI = Plan(
     norms=("linf",),
     examples=1,
     speakers=24,
-    train_clips=4,
+    train_clips=6,
     test_clips=1,
     seconds=1.5,
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 from sottovoce.errors import SottovoceError
 from sottovoce.studies.a3 import JUDGES
-from sottovoce.studies.pathology_attacks import read_examples
+from sottovoce.studies.pathology.attacks import read_examples
 
 PREFIX = "quality-"
 

@@ -25,7 +25,7 @@ from sottovoce.core.target import Scores, Target
 from sottovoce.core.transform import Averaged
 from sottovoce.core.vote import Passes
 from sottovoce.metrics.signal import snr_db
-from sottovoce.studies.pathology_plan import Plan
+from sottovoce.studies.pathology.plan import Plan
 from sottovoce.targets.detectors import SegmentDetector, segment_rows, segments_of
 from sottovoce.targets.zoo.detector import HOP, SAMPLE_RATE, SEGMENT
 from sottovoce.training.detector import STEP, STEPS

@@ -25,11 +25,11 @@ from sottovoce.defenses.filters import IdealLowPass
 from sottovoce.defenses.noisy_passes import Smoothed
 from sottovoce.defenses.quantise import Quantise
 from sottovoce.defenses.smoothing import GaussianNoise, MadNoise
-from sottovoce.studies import pathology_plan as plans
-from sottovoce.studies.pathology_attacks import BITS, CLEAN, Arena, Cell, Examples, Pairs, cell, mean_psd
-from sottovoce.studies.pathology_material import NOISE_SNR_DB, Material
-from sottovoce.studies.pathology_noises import recordings
-from sottovoce.studies.pathology_plan import CLAIMED_DB, JOBS, OPTION_LEVELS_DB, Job, Setting
+from sottovoce.studies.pathology import plan as plans
+from sottovoce.studies.pathology.attacks import BITS, CLEAN, Arena, Cell, Examples, Pairs, cell, mean_psd
+from sottovoce.studies.pathology.material import NOISE_SNR_DB, Material
+from sottovoce.studies.pathology.noises import recordings
+from sottovoce.studies.pathology.plan import CLAIMED_DB, JOBS, OPTION_LEVELS_DB, Job, Setting
 from sottovoce.targets.detectors import EmbeddingDetector, SegmentDetector, load_detector, save_detector
 from sottovoce.targets.encoders import Encoder, open_encoder
 from sottovoce.training.detector import FOR_SEGMENTS, Recipe, TrainedDetector, adversary, train_detector

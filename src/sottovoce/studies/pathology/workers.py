@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 
 from sottovoce.errors import InputError, SottovoceError
-from sottovoce.studies.pathology_jobs import Workshop, run_job
-from sottovoce.studies.pathology_plan import JOBS, Job
+from sottovoce.studies.pathology.jobs import Workshop, run_job
+from sottovoce.studies.pathology.plan import JOBS, Job
 from sottovoce.studies.study import Tell
 
 CLAIM, FAILED = ".claim", ".failed"

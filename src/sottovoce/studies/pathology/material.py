@@ -10,10 +10,17 @@ from typing import final
 import numpy as np
 
 from sottovoce.core.draws import Draws
-from sottovoce.data.folds import Split, given_split, has_splits, speaker_folds, speaker_labels
+from sottovoce.data.folds import (
+    Split,
+    given_split,
+    has_splits,
+    shared_voices,
+    speaker_folds,
+    speaker_labels,
+)
 from sottovoce.data.load import Clip, Corpus
 from sottovoce.errors import InputError, UnknownName
-from sottovoce.studies.pathology_plan import Plan
+from sottovoce.studies.pathology.plan import Plan
 from sottovoce.targets.zoo.detector import CLASSES, SAMPLE_RATE, SEGMENT
 from sottovoce.training.detector_material import Utterances, take
 from sottovoce.training.sources import FULL_SCALE, Clips, hold_clips
@@ -88,7 +95,10 @@ def open_material(corpus: Corpus, plan: Plan, seed: int, longest: int | None = N
     clips, unused = _read(some, plan, longest)
     heard = {clip.facts["speaker"]: clip.label for clip in clips}
     _check_classes(heard, corpus.name)
-    splits = [_heard_split(splits[0], heard)] if given else speaker_folds(heard, plan.folds, seed)
+    if given:
+        splits = [_heard_split(splits[0], heard)]
+    else:
+        splits = speaker_folds(heard, plan.folds, seed, shared_voices(some))
     samples = [(clip.waveform.numpy() * FULL_SCALE).astype(np.int16) for clip in clips]
     held = hold_clips(samples, [one.label for one in clips], [one.id for one in clips], SAMPLE_RATE)
     utterances = Utterances(held, tuple(clip.facts["speaker"] for clip in clips))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from sottovoce.studies import pathology_plan as plans
 from sottovoce.studies.a3 import JUDGES
 from sottovoce.studies.a3_sheets import DIGITS
-from sottovoce.studies.pathology_attacks import BITS, CLEAN, cell
-from sottovoce.studies.pathology_bench import Accuracy, PathologyBench, share_above
-from sottovoce.studies.pathology_options import HEARD, Option, certified_curves, strongest
-from sottovoce.studies.pathology_paper import TABLE_1, TABLE_2
-from sottovoce.studies.pathology_plan import CLAIMED_DB, NOISES, OPTION_LEVELS_DB
+from sottovoce.studies.pathology import plan as plans
+from sottovoce.studies.pathology.attacks import BITS, CLEAN, cell
+from sottovoce.studies.pathology.bench import Accuracy, PathologyBench, share_above
+from sottovoce.studies.pathology.options import HEARD, Option, certified_curves, strongest
+from sottovoce.studies.pathology.paper import TABLE_1, TABLE_2
+from sottovoce.studies.pathology.plan import CLAIMED_DB, NOISES, OPTION_LEVELS_DB
 from sottovoce.studies.study import Sheet
 from sottovoce.studies.text import MISSING, percent, percent_interval
 from sottovoce.studies.trends import Trend, trend_sheet

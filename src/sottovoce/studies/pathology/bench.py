@@ -18,9 +18,9 @@ from sottovoce.core.statistics import Interval, clopper_pearson, ratio_bootstrap
 from sottovoce.defenses.bounds import lower_bound
 from sottovoce.errors import InputError, StoreError
 from sottovoce.metrics.speakers import Vote, over_seeds, speaker_votes
-from sottovoce.studies.pathology_paper import SETUP
-from sottovoce.studies.pathology_plan import CNN, JOBS, Job, Setting
-from sottovoce.studies.pathology_quality import PREFIX
+from sottovoce.studies.pathology.paper import SETUP
+from sottovoce.studies.pathology.plan import CNN, JOBS, Job, Setting
+from sottovoce.studies.pathology.quality import PREFIX
 from sottovoce.studies.study import Study
 
 Floats = NDArray[np.float64]

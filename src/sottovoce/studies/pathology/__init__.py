@@ -1,0 +1,1 @@
+"""Study A: detectors of pathological speech, trained, attacked, looked at in the spectrum, and defended."""
