@@ -10,8 +10,9 @@ import pytest
 import soundfile
 from typer.testing import CliRunner
 
-from sottovoce.cli.study import app
+from sottovoce.cli.study import app, split_columns
 from sottovoce.errors import InputError, UnknownName
+from sottovoce.studies.study import Sheet
 
 MODEL = """
 import torch
@@ -158,3 +159,18 @@ def test_mistakes() -> None:
         run("run", "V2", "--scale", "huge")
     with pytest.raises(InputError, match="speechcommands:DIR"):
         run("run", "V2", "--scale", "full")
+
+
+def test_a_table_too_wide_for_the_terminal_is_split() -> None:
+    """Columns of 4 + 3, 6 + 3 and 5 + 3 letters: 25 with the outer frame, so that 24 hold the first two."""
+    sheet = Sheet(
+        title="Rates", columns=("name", "clean", "at 60 dB"), rows=[("cnn", "12.5 %", "3.1 %")], note="N."
+    )
+    assert list(split_columns(sheet, 25)) == [sheet]
+    first, second = split_columns(sheet, 24)
+    assert (first.title, first.columns, first.rows, first.note) == (
+        "Rates", ("name", "clean"), [("cnn", "12.5 %")], ""
+    )  # fmt: skip
+    assert (second.title, second.columns, second.rows, second.note) == (
+        "Rates, continued", ("name", "at 60 dB"), [("cnn", "3.1 %")], "N."
+    )  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +14,11 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from sottovoce.studies.study import Result, Sheet, Stage, Study
+
+FRAME = 3
+"""Letters of a column's frame and padding."""
+MOST = 32
+"""Letters that a column needs: longer cells break between words."""
 
 app = typer.Typer(
     help="Make the tables and figures of papers again, beside what they report.", no_args_is_help=True
@@ -41,7 +48,8 @@ def run(
         str | None,
         typer.Option(
             help="Clips: a corpus such as embedded, speechcommands:DIR, librispeech:DIR, prompts. M3: or a "
-            "folder of answers; M4: mushra:DIR; M5: or CORPUS@NOISES.",
+            "folder of answers; M4: mushra:DIR; M5: or CORPUS@NOISES; A: manifest.csv (path, speaker, label), "
+            "pcgita:DIR, torgo:DIR or proxy:CORPUS.",
             show_default="the study's own",
         ),
     ] = None,
@@ -49,7 +57,7 @@ def run(
         str | None,
         typer.Option(
             help="What to attack: name or name:argument. M3, M4: the folder of DPAM's weights; M5: that of "
-            "the denoisers'.",
+            "the denoisers'; A: the encoder, such as wav2vec2:FOLDER.",
             show_default="the study's own",
         ),
     ] = None,
@@ -119,10 +127,40 @@ def _print(console: Console, study: Study[Any], bench: Stage, result: Result, pa
     for line in scope_of(study, bench):
         console.print(line, style="yellow", markup=False)
     for sheet in result.sheets:
-        console.print(_table(sheet))
+        for part in split_columns(sheet, console.width):
+            console.print(_table(part))
     for note in notes_of(bench, result):
         console.print(note, style="dim", markup=False)
     console.print(f"page: {page}", soft_wrap=True, markup=False)
+
+
+def split_columns(sheet: Sheet, width: int) -> Iterator[Sheet]:
+    """A sheet that is too wide for the terminal as several, each of which begins with the first column."""
+    first, *others = [_column_width(sheet, place) for place in range(len(sheet.columns))]
+    parts: list[list[int]] = [[]]
+    room = left = width - first - 1
+    for place, wide in enumerate(others, start=1):
+        if parts[-1] and wide > left:
+            parts.append([])
+            left = room
+        parts[-1].append(place)
+        left -= wide
+    for number, places in enumerate(parts, start=1):
+        kept = [0, *places]
+        yield replace(
+            sheet,
+            title=sheet.title if number == 1 else f"{sheet.title}, continued",
+            columns=tuple(sheet.columns[place] for place in kept),
+            rows=[tuple(row[place] for place in kept) for row in sheet.rows],
+            note=sheet.note if number == len(parts) else "",
+        )
+
+
+def _column_width(sheet: Sheet, place: int) -> int:
+    """Letters of a column with its frame; headings may break between words."""
+    cells = [len(row[place]) for row in sheet.rows]
+    heading = [len(word) for word in sheet.columns[place].split()]
+    return min(max([*cells, *heading], default=0), MOST) + FRAME
 
 
 def _table(sheet: Sheet) -> Table:
