@@ -48,8 +48,8 @@ def run(
         str | None,
         typer.Option(
             help="Clips: a corpus such as embedded, speechcommands:DIR, librispeech:DIR, prompts. M3: or a "
-            "folder of answers; M4: mushra:DIR; M5: or CORPUS@NOISES; A: manifest.csv (path, speaker, label), "
-            "pcgita:DIR, torgo:DIR or proxy:CORPUS.",
+            "folder of answers; M4: mushra:DIR; M5: or CORPUS@NOISES; A: manifest.csv (path, speaker, "
+            "label), pcgita:DIR, torgo:DIR or proxy:CORPUS.",
             show_default="the study's own",
         ),
     ] = None,
