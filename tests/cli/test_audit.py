@@ -230,7 +230,7 @@ def test_an_interrupt_ends_with_130_and_says_how_to_go_on(
         "--data",
         "clips",
         "--attacks",
-        "pgd(steps=30000)",
+        "pgd(steps=6000)",
         "--batch",
         "1",
         *QUICK,

@@ -47,12 +47,14 @@ def test_a_pack_is_a_corpus(tmp_path: Path) -> None:
     corpus = pack(write(tmp_path / "three.npz"))
     assert (corpus.name, len(corpus), corpus.labels) == ("three", 3, ("no", "très bien", "yes"))
     assert [entry.id for entry in corpus] == ["a", "b", "c"]
-    assert [dict(entry.facts) for entry in corpus] == [{"speaker": "ann"}, {}, {"speaker": "bob"}]
+    assert [dict(entry.facts) for entry in corpus] == [
+        {"speaker": "ann", "split": "train"}, {"split": "test"}, {"speaker": "bob", "split": "test"}
+    ]  # fmt: skip
     assert steps(corpus) == [[1], [2, -32768], [3, 4, 32767]]
     loaded = corpus.load(corpus.entries[2], RATE)
     assert (loaded.id, loaded.label, loaded.sample_rate, loaded.loaded) == ("c", "très bien", RATE, "")
     assert loaded.waveform.dtype == torch.float32
-    assert loaded.facts == {"speaker": "bob"}
+    assert loaded.facts == {"speaker": "bob", "split": "test"}
 
 
 def test_one_split_of_a_pack(tmp_path: Path) -> None:
@@ -101,7 +103,7 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
         assert (file["speakers"].tolist(), file["languages"].tolist()) == (["ann", "", ""], ["en", "", ""])
         assert int(file["sample_rate"]) == RATE
     corpus = pack(str(tmp_path / "new" / "out.npz"))
-    assert dict(corpus.entries[0].facts) == {"speaker": "ann", "language": "en"}
+    assert dict(corpus.entries[0].facts) == {"speaker": "ann", "language": "en", "split": "train"}
     for entry, before in zip(corpus, clips, strict=True):
         torch.testing.assert_close(corpus.load(entry, RATE).waveform, before.waveform, rtol=0, atol=0)
 

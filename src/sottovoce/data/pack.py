@@ -83,7 +83,8 @@ class Pack:
         return Recording(self.clip(place) / FULL_SCALE, self.sample_rate)
 
     def entry(self, path: Path, place: int) -> Entry:
-        columns = {fact: str(getattr(self, column)[place]) for column, fact in _FACTS.items()}
+        facts = {**_FACTS, "split": "split"}
+        columns = {fact: str(getattr(self, column)[place]) for column, fact in facts.items()}
         return Entry(
             str(self.ids[place]),
             path,
