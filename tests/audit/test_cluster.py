@@ -217,6 +217,7 @@ def kill_one(pids: Path, wanted: Callable[[int], bool], kill: Callable[[int], No
     return thread
 
 
+@pytest.mark.slow
 def test_a_local_cluster_gives_the_records_of_one_process(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     plan = small_plan("keyword", "embedded", limit=6, audio="none")
