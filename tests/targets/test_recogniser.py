@@ -34,10 +34,10 @@ def test_most_words_of_the_shipped_strings_are_heard() -> None:
 
 
 @pytest.mark.slow
-def test_strings_of_unseen_speakers(spoken_words: Path) -> None:
+def test_strings_of_unseen_speakers(spoken_words: Path, tmp_path: Path) -> None:
     """The promise of the model card: under 12 % of words wrong on strings of speakers it never heard."""
-    words = read_words(spoken_words)
-    heard = listen(Bank(words.part(words.split == "test")), strings=200)
+    (tmp_path / "test").symlink_to(spoken_words / "test")
+    heard = listen(Bank(read_words(tmp_path)), strings=200)
     target = recogniser()
     told: list[str] = []
     for row in range(0, 200, 20):
