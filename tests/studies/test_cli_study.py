@@ -174,3 +174,8 @@ def test_a_table_too_wide_for_the_terminal_is_split() -> None:
     assert (second.title, second.columns, second.rows, second.note) == (
         "Rates, continued", ("name", "at 60 dB"), [("cnn", "3.1 %")], "N."
     )  # fmt: skip
+
+
+def test_a_column_of_sentences_is_prose() -> None:
+    sheet = Sheet(title="", columns=("name", "rate", "why"), rows=[("cnn", "1.0", "because " * 8)])
+    assert [sheet.prose(place) for place in range(3)] == [True, False, True]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -167,7 +167,8 @@ def _table(sheet: Sheet) -> Table:
     table = Table(title=sheet.title, caption=sheet.note or None, title_justify="left", caption_justify="left")
     for place, name in enumerate(sheet.columns):
         style = "yellow" if name == "paper" else None
-        table.add_column(name, justify="left" if place == 0 else "right", style=style, overflow="fold")
+        justify: Literal["left", "right"] = "left" if sheet.prose(place) else "right"
+        table.add_column(name, justify=justify, style=style, overflow="fold")
     for row in sheet.rows:
         # Intervals are written in brackets, which Rich would read as markup.
         table.add_row(*(cell.replace("[", "\\[") for cell in row))

@@ -46,14 +46,15 @@ img { max-width: 100%; background: #fff; border-radius: 8px; }
 <div class="scroll"><table>
 <thead><tr>
 {% for name in sheet.columns %}
-<th class="{{ 'num' if loop.index0 }}{{ ' paper' if name == 'paper' }}">{{ name }}</th>
+<th class="{{ 'num' if not sheet.prose(loop.index0) }}{{ ' paper' if name == 'paper' }}">{{ name }}</th>
 {% endfor %}
 </tr></thead>
 <tbody>
 {% for row in sheet.rows %}
 <tr>
 {% for cell in row %}
-<td class="{{ 'num' if loop.index0 }}{{ ' paper' if sheet.columns[loop.index0] == 'paper' }}">{{ cell }}</td>
+{% set kind = 'num' if not sheet.prose(loop.index0) %}
+<td class="{{ kind }}{{ ' paper' if sheet.columns[loop.index0] == 'paper' }}">{{ cell }}</td>
 {% endfor %}
 </tr>
 {% endfor %}

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Tell = Callable[[float, str], None]
 """Told what is under way and how much of that is done, from 0 to 1."""
+LONGEST_NUMBER = 60
+"""Letters of a cell that holds numbers, with their intervals and what belongs to them."""
 
 
 @final
@@ -142,6 +144,10 @@ class Sheet:
     columns: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     note: str = ""
+
+    def prose(self, place: int) -> bool:
+        """Whether a column is read, and stands to the left and breaks; the others are numbers."""
+        return place == 0 or any(len(row[place]) > LONGEST_NUMBER for row in self.rows)
 
 
 @final
