@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Without compiling: Python compiles what is imported, which is a small part of what is installed.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 # Two test processes of one thread each use two cores better than one process of two threads.
 TEST_PROCESSES ?= 2
 export OMP_NUM_THREADS ?= $(shell nproc 2>/dev/null || echo 1)
@@ -31,13 +32,16 @@ benchmark: $(VENV)/installed-test
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 
-$(VENV)/installed: pyproject.toml constraints.txt
+$(VENV)/made:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sottovoce needs Python 3.11 or newer: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/installed: $(VENV)/made pyproject.toml constraints.txt
 	$(PIP) --editable .
 	touch $@
 
-$(VENV)/installed-test: $(VENV)/installed
+$(VENV)/installed-test: $(VENV)/made pyproject.toml constraints.txt
 	$(PIP) --editable '.[test]'
 	tools/install_test_packages.sh
-	touch $@
+	touch $(VENV)/installed $@
