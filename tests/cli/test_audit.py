@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -202,6 +203,21 @@ def test_ways_to_run() -> None:
     assert Way(device="cpu", workers=3).count == 3
     with pytest.raises(UnknownName):
         Way(engine="spark").check()
+
+
+@pytest.mark.slow
+def test_workers_give_the_same_records(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
+    words = ("--model", mean_model, "--data", "clips", "--attacks", "noise,pgd(steps=5)", *QUICK)
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    for out, workers in (("one", "1"), ("two", "2")):
+        command = [sys.executable, "-c", "from sottovoce.cli.main import main; main()", "audit"]
+        done = subprocess.run(
+            [*command, *words, "--out", out, "--workers", workers],
+            cwd=tmp_path, capture_output=True, text=True, timeout=300, env=env,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    one, two = (sorted(records(tmp_path / out), key=str) for out in ("one", "two"))
+    assert one == two
 
 
 @pytest.mark.slow

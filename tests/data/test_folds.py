@@ -111,19 +111,29 @@ def test_what_else_is_refused() -> None:
         speaker_folds(people(9, 4), 5)
 
 
+def of_voices(*rows: tuple[str, str, str]) -> Corpus:
+    """A clip of each speaker, label and voice, which may be empty."""
+    entries = []
+    for speaker, label, voice in rows:
+        facts = {"speaker": speaker, **({"voice": voice} if voice else {})}
+        entries.append(Entry(speaker, Path("x.wav"), label, facts=facts))
+    return Corpus("pairs", tuple(entries))
+
+
 def test_speakers_of_one_voice_stay_together() -> None:
     """Four voices as two speakers each, and two speakers without a partner, in three folds."""
-    labels = {f"{voice}{mark}": label for voice in "abcd" for mark, label in (("1", "well"), ("2", "ill"))}
-    labels |= {"e": "well", "f": "ill"}
-    voices = {name: name[0] for name in labels if len(name) == 2}
-    for split in speaker_folds(labels, 3, voices=voices):
+    pairs = [
+        (f"{voice}{number}", label, voice) for voice in "abcd" for number, label in enumerate(("well", "ill"))
+    ]
+    known = of_voices(*pairs, ("e", "well", ""), ("f", "ill", ""))
+    for split in speaker_folds(known, 3):
         for voice in "abcd":
-            assert split.part_of(f"{voice}1") == split.part_of(f"{voice}2")
+            assert split.part_of(f"{voice}0") == split.part_of(f"{voice}1")
         assert 2 <= len(split.test) <= 4
     with pytest.raises(InputError, match="expected 6 speakers or more of each label for 6 folds, got 5"):
-        speaker_folds(labels, 6, voices=voices)
+        speaker_folds(known, 6)
     with pytest.raises(InputError, match="for 3 folds, got 1 of 'ill'"):
-        speaker_folds({"a1": "well", "a2": "ill", "b": "well"}, 3, voices={"a1": "a", "a2": "a"})
+        speaker_folds(of_voices(("a0", "well", "a"), ("a1", "ill", "a"), ("b", "well", "")), 3)
 
 
 def test_a_given_split_that_parts_a_voice() -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,18 @@ import pytest
 import soundfile
 
 from sottovoce.data.folds import speaker_folds, speaker_labels
-from sottovoce.data.pack import load_pack
+from sottovoce.data.load import Clip
+from sottovoce.data.pack import load_pack, save_pack
+from sottovoce.data.pack import pack as pack_corpus
 from sottovoce.data.proxy import proxy
 from sottovoce.errors import InputError
 
 RATE = 16_000
 ROOT = Path(__file__).parents[2]
+
+
+def on_16_bits(clip: Clip) -> Clip:
+    return replace(clip, waveform=(clip.waveform * 32768).round().clamp(-32768, 32767) / 32768)
 
 
 def hum(seconds: float, f0_hz: float) -> np.ndarray:
@@ -161,6 +168,18 @@ def test_a_pack_of_it(tmp_path: Path, table: Path) -> None:
     assert 3 <= len(pack) <= 5 and len(pack.samples) <= 150_000
     assert len(set(pack.speakers.tolist())) == len(pack)
     assert set(pack.labels.tolist()) == {"control", "pathological"} and set(pack.split.tolist()) == {""}
+
+
+def test_a_pack_keeps_the_voices_of_pairs_together(tmp_path: Path, table: Path) -> None:
+    corpus = proxy(f"csv:{table}", paired=True)
+    some = [entry for entry in corpus if entry.id.endswith("/00")]
+    save_pack(tmp_path / "pairs.npz", [on_16_bits(corpus.load(entry, RATE)) for entry in some])
+    packed = pack_corpus(str(tmp_path / "pairs.npz"))
+    assert [entry.facts["voice"] for entry in packed] == [
+        voice for voice in ("list/long", "list/s0", "list/s1", "list/s2", "list/s3") for _ in range(2)
+    ]
+    for split in speaker_folds(packed, 5):
+        assert len({name.rpartition("/")[0] for name in split.test}) == 1
 
 
 def test_real_speakers() -> None:

@@ -50,22 +50,17 @@ class Split:
         raise UnknownName("speaker", speaker, self.train | self.valid | self.test)
 
 
-def speaker_folds(
-    data: Corpus | Mapping[str, str], folds: int = 10, seed: int = 0, voices: Mapping[str, str] | None = None
-) -> list[Split]:
+def speaker_folds(data: Corpus | Mapping[str, str], folds: int = 10, seed: int = 0) -> list[Split]:
     """Splits in which each speaker is in the test once; the fold after it is for validation.
 
-    data: a corpus whose clips name their speakers, or the label of each speaker. voices: of those speakers
-    who share one with others and stay with them; a corpus says it itself. Every fold has as many speakers of
-    a label as any other, give or take one voice.
+    data: a corpus whose clips name their speakers, or the label of each speaker. Speakers whom a corpus says
+    to share a voice stay together. Every fold has as many speakers of a label as any other, give or take one
+    voice.
     """
-    if isinstance(data, Corpus):
-        labels, shared = speaker_labels(data), shared_voices(data)
-    else:
-        labels, shared = data, voices or {}
+    labels, voices = (speaker_labels(data), _voices(data)) if isinstance(data, Corpus) else (data, {})
     units: dict[str, list[str]] = defaultdict(list)
     for speaker in sorted(labels):
-        units[shared.get(speaker, speaker)].append(speaker)
+        units[voices.get(speaker, speaker)].append(speaker)
     groups: dict[str, list[list[str]]] = defaultdict(list)
     for unit in units.values():
         groups["+".join(sorted(labels[speaker] for speaker in unit))].append(unit)
@@ -102,7 +97,7 @@ def given_split(corpus: Corpus) -> Split:
         parts[name].add(entry.facts["speaker"])
     split = Split(*(frozenset(parts[name]) for name in SPLITS)).check()
     heard: dict[str, str] = {}
-    for speaker, voice in shared_voices(corpus).items():
+    for speaker, voice in _voices(corpus).items():
         part = split.part_of(speaker)
         if heard.setdefault(voice, part) != part:
             raise InputError(
@@ -136,7 +131,7 @@ def speaker_labels(corpus: Corpus) -> dict[str, str]:
     return found
 
 
-def shared_voices(corpus: Corpus) -> dict[str, str]:
+def _voices(corpus: Corpus) -> dict[str, str]:
     """The voice of each speaker who is said to share one."""
     return {entry.facts["speaker"]: entry.facts[VOICE] for entry in corpus if entry.facts.get(VOICE)}
 

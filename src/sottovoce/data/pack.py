@@ -2,7 +2,7 @@
 
 Arrays of a pack of n clips: `samples` int16 (all clips end to end), `lengths` int64 `(n,)` in samples,
 `sample_rate` int, and strings `(n,)`: `ids`, `labels`, `split` ("train", "valid", "test" or ""), `speakers`
-and, if wanted, `languages` ("" where unknown).
+and, if wanted, `languages` ("" where unknown) and `voices` (of speakers who share one).
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from sottovoce.errors import InputError, UnknownName
 SPLITS = ("train", "valid", "test")
 SUFFIX = ".npz"
 FULL_SCALE = 32768
-_FACTS = {"speakers": "speaker", "languages": "language"}
+_OPTIONAL = {"languages": "language", "voices": "voice"}
+_FACTS = {"speakers": "speaker", **_OPTIONAL}
 _TEXTS = ("ids", "labels", "split", "speakers")
 _NEEDED = ("samples", "lengths", "sample_rate", *_TEXTS)
 
@@ -40,6 +41,7 @@ class Pack:
     split: NDArray[np.str_]
     speakers: NDArray[np.str_]
     languages: NDArray[np.str_]
+    voices: NDArray[np.str_]
     sample_rate: int
 
     def __post_init__(self) -> None:
@@ -48,7 +50,7 @@ class Pack:
                 f"expected samples int16 (time,), got {self.samples.dtype} {self.samples.shape}; round to "
                 "16 bits and join the clips end to end."
             )
-        for name in ("lengths", *_TEXTS, "languages"):
+        for name in ("lengths", *_TEXTS, *_OPTIONAL):
             column = getattr(self, name)
             if column.shape != (len(self),) or column.dtype.kind != ("i" if name == "lengths" else "U"):
                 kind = "whole numbers" if name == "lengths" else "strings"
@@ -129,7 +131,7 @@ def load_pack(path: str | Path) -> Pack:
             "with save_pack."
         )
     columns = {name: arrays[name] for name in _NEEDED if name != "sample_rate"}
-    columns["languages"] = arrays.get("languages", np.full(len(arrays["ids"]), ""))
+    columns |= {name: arrays.get(name, np.full(len(arrays["ids"]), "")) for name in _OPTIONAL}
     try:
         return Pack(**columns, sample_rate=int(arrays["sample_rate"]))
     except InputError as error:

@@ -294,6 +294,7 @@ def _load_files(folder: Path, names: Sequence[str]) -> Pack:
         split=blank,
         speakers=blank,
         languages=blank,
+        voices=blank,
         sample_rate=rates[paths[0]],
     )
 

@@ -10,14 +10,7 @@ from typing import final
 import numpy as np
 
 from sottovoce.core.draws import Draws
-from sottovoce.data.folds import (
-    Split,
-    given_split,
-    has_splits,
-    shared_voices,
-    speaker_folds,
-    speaker_labels,
-)
+from sottovoce.data.folds import Split, given_split, has_splits, of_speakers, speaker_folds, speaker_labels
 from sottovoce.data.load import Clip, Corpus
 from sottovoce.errors import InputError, UnknownName
 from sottovoce.studies.pathology.plan import Plan
@@ -90,7 +83,7 @@ def open_material(corpus: Corpus, plan: Plan, seed: int, longest: int | None = N
     _check_classes(labels, corpus.name)
     given = has_splits(corpus)
     kept = frozenset(labels) if given else choose_speakers(labels, plan.speakers, seed)
-    some = replace(corpus, entries=tuple(one for one in corpus if one.facts["speaker"] in kept))
+    some = replace(corpus, entries=tuple(of_speakers(corpus, kept)))
     splits = [given_split(some)] if given else []
     clips, unused = _read(some, plan, longest)
     heard = {clip.facts["speaker"]: clip.label for clip in clips}
@@ -98,7 +91,7 @@ def open_material(corpus: Corpus, plan: Plan, seed: int, longest: int | None = N
     if given:
         splits = [_heard_split(splits[0], heard)]
     else:
-        splits = speaker_folds(heard, plan.folds, seed, shared_voices(some))
+        splits = speaker_folds(replace(some, entries=tuple(of_speakers(some, heard))), plan.folds, seed)
     samples = [(clip.waveform.numpy() * FULL_SCALE).astype(np.int16) for clip in clips]
     held = hold_clips(samples, [one.label for one in clips], [one.id for one in clips], SAMPLE_RATE)
     utterances = Utterances(held, tuple(clip.facts["speaker"] for clip in clips))
