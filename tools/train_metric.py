@@ -66,7 +66,6 @@ def sounds_pack() -> Pack:
         labels=np.array(labels, dtype=str),
         split=np.array([split for split, _ in entries], dtype=str),
         speakers=blank,
-        languages=blank,
         sample_rate=SAMPLE_RATE,
     )
 

@@ -50,7 +50,6 @@ def pack_of(speakers: list[str], seconds: float = 1.0) -> Pack:
         labels=blank,
         split=blank,
         speakers=np.array(speakers),
-        languages=blank,
         sample_rate=RATE,
     )
 

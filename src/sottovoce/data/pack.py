@@ -32,7 +32,7 @@ _NEEDED = ("samples", "lengths", "sample_rate", *_TEXTS)
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Pack:
-    """The arrays of a pack, in memory; see the module for what each holds."""
+    """The arrays of a pack, in memory; see the module for what each holds. Facts left out are unknown."""
 
     samples: NDArray[np.int16]
     lengths: NDArray[np.int64]
@@ -40,11 +40,14 @@ class Pack:
     labels: NDArray[np.str_]
     split: NDArray[np.str_]
     speakers: NDArray[np.str_]
-    languages: NDArray[np.str_]
-    voices: NDArray[np.str_]
+    languages: NDArray[np.str_] = None  # type: ignore[assignment]
+    voices: NDArray[np.str_] = None  # type: ignore[assignment]
     sample_rate: int
 
     def __post_init__(self) -> None:
+        for name in _OPTIONAL:
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, np.full(len(self), ""))
         if self.samples.dtype != np.int16 or self.samples.ndim != 1:
             raise InputError(
                 f"expected samples int16 (time,), got {self.samples.dtype} {self.samples.shape}; round to "
@@ -131,7 +134,7 @@ def load_pack(path: str | Path) -> Pack:
             "with save_pack."
         )
     columns = {name: arrays[name] for name in _NEEDED if name != "sample_rate"}
-    columns |= {name: arrays.get(name, np.full(len(arrays["ids"]), "")) for name in _OPTIONAL}
+    columns |= {name: arrays[name] for name in _OPTIONAL if name in arrays}
     try:
         return Pack(**columns, sample_rate=int(arrays["sample_rate"]))
     except InputError as error:

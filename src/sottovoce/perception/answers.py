@@ -293,8 +293,6 @@ def _load_files(folder: Path, names: Sequence[str]) -> Pack:
         labels=blank,
         split=blank,
         speakers=blank,
-        languages=blank,
-        voices=blank,
         sample_rate=rates[paths[0]],
     )
 
