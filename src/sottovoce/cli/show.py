@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
 from rich.console import Group as RichGroup
 from rich.progress import (
@@ -19,7 +18,6 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
 from rich.text import Text
 
 from sottovoce.audit.defense import NO_DEFENSE
@@ -27,6 +25,7 @@ from sottovoce.audit.flags import Check
 from sottovoce.audit.plan import Plan
 from sottovoce.audit.run import Advance
 from sottovoce.audit.summary import LEADS, Group, Summary
+from sottovoce.cli.wide import WideTable
 from sottovoce.core.metric import Estimate
 from sottovoce.report.doubts import word_checks
 from sottovoce.report.reading import WORDS, read_as
@@ -34,6 +33,8 @@ from sottovoce.report.words import FORMS
 
 ANY = "any"
 """The row of all attacks together, as short as the names of attacks: five budgets fill a terminal."""
+
+NONE = Text("–")
 
 
 class Rate(ProgressColumn):
@@ -129,21 +130,20 @@ class Row:
     figures: dict[str, Text] = field(default_factory=dict)
 
 
-def _table(plan: Plan, summary: Summary, rows: list[Row], widths: list[int]) -> Table:
+def _table(plan: Plan, summary: Summary, rows: list[Row], widths: list[int]) -> WideTable:
     """One metric by attack and budget."""
     budgets = list(dict.fromkeys(item.cell.budget_title for item in summary.cells))
     defended = plan.every_defense != (NO_DEFENSE,)
     columns = [("attack", True), ("attacker", defended), ("goal", len(plan.every_goal) > 1)]
     kept = [place for place, (_, shown) in enumerate(columns) if shown]
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for place in kept:
-        table.add_column(columns[place][0], no_wrap=True, min_width=widths[place])
-    for budget in budgets:
-        table.add_column(budget, justify="right", no_wrap=True)
-    for row in rows:
-        heads = [row.heads[place] for place in kept]
-        table.add_row(*heads, *(row.figures.get(budget, Text("–")) for budget in budgets))
-    return table
+    return WideTable(
+        heads=[(columns[place][0], widths[place]) for place in kept],
+        columns=budgets,
+        rows=[
+            [*(Text(row.heads[place]) for place in kept), *(row.figures.get(name, NONE) for name in budgets)]
+            for row in rows
+        ],
+    )
 
 
 def _rows(summary: Summary, metric: str) -> list[Row]:
@@ -168,25 +168,23 @@ def grid_table(runs: Mapping[str, tuple[Plan, Summary]]) -> RenderableType:
     """The worst case of several runs at each budget: a row a run and defense (and goal)."""
     budgets = list(dict.fromkeys(group.budget_title for _, one in runs.values() for group in one.groups))
     goals = {str(group.goal) for _, one in runs.values() for group in one.groups}
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("run", "defense", *(["goal"] if len(goals) > 1 else []), "of"):
-        table.add_column(name, overflow="fold")
-    for budget in budgets:
-        table.add_column(budget, justify="right", no_wrap=True)
+    heads = ["run", "defense", *(["goal"] if len(goals) > 1 else []), "of"]
+    rows: list[list[Text]] = []
     for name, (_, summary) in runs.items():
         if not any(item.clips for item in summary.cells):
-            table.add_row(Text(name), Text("nothing could be run", style="yellow"))
+            words = [Text(name), Text("nothing could be run", style="yellow")]
+            rows.append(words + [Text("")] * (len(heads) + len(budgets) - len(words)))
             continue
-        for heads, groups in _side_by_side(summary).items():
-            defense, goal, lead = heads
+        for (defense, goal, lead), groups in _side_by_side(summary).items():
             worst = {
                 group.budget_title: _percent(group.strongest.per_clip.get(lead))
                 for group in groups
                 if group.strongest is not None
             }
             words = [name, defense, *([goal] if len(goals) > 1 else []), "WER" if lead == "wer" else lead]
-            table.add_row(*map(Text, words), *(worst.get(budget, Text("–")) for budget in budgets))
+            rows.append([*map(Text, words), *(worst.get(budget, NONE) for budget in budgets)])
     title = "Worst case in %: each clip under the attack that did it most harm, with 95 % intervals"
+    table = WideTable([(name, 0) for name in heads], budgets, rows)
     return RichGroup(Text(title, style="table.title"), table)
 
 
@@ -212,7 +210,7 @@ def list_doubts(plan: Plan, summary: Summary, checks: Sequence[Check]) -> list[T
 
 def _percent(estimate: Estimate | None, bold: bool = False) -> Text:
     if estimate is None or not math.isfinite(estimate.value):
-        return Text("–")
+        return NONE
     value, _, interval = _plain(estimate).partition(" ")
     return Text.assemble((f"{value} ", "bold" if bold else ""), (interval, "dim"))
 

@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from sottovoce.cli.wide import fit_columns
+
 if TYPE_CHECKING:
     from sottovoce.studies.study import Result, Sheet, Stage, Study
 
@@ -136,17 +138,9 @@ def _print(console: Console, study: Study[Any], bench: Stage, result: Result, pa
 
 def split_columns(sheet: Sheet, width: int) -> Iterator[Sheet]:
     """A sheet that is too wide for the terminal as several, each of which begins with the first column."""
-    first, *others = [_column_width(sheet, place) for place in range(len(sheet.columns))]
-    parts: list[list[int]] = [[]]
-    room = left = width - first - 1
-    for place, wide in enumerate(others, start=1):
-        if parts[-1] and wide > left:
-            parts.append([])
-            left = room
-        parts[-1].append(place)
-        left -= wide
-    for number, places in enumerate(parts, start=1):
-        kept = [0, *places]
+    widths = [_column_width(sheet, place) for place in range(len(sheet.columns))]
+    parts = fit_columns(widths, 1, width - 1)
+    for number, kept in enumerate(parts, start=1):
         yield replace(
             sheet,
             title=sheet.title if number == 1 else f"{sheet.title}, continued",
