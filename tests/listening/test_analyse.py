@@ -412,6 +412,23 @@ def test_pairs_and_predictions() -> None:
     assert predict(Level(), pairs, tone) == pytest.approx([0.16, 0.15])
 
 
+def test_what_was_predicted_before_is_not_asked_again() -> None:
+    known = {("speech0", "render:white:30:speech0"): 0.4}
+    asked = []
+
+    def sound(key: str) -> Clip:
+        asked.append(key)
+        return tone(key)
+
+    pairs = read_pairs([compare("a", 0, 30.0, True), compare("a", 1, 5.0, False)])
+    assert predict(Level(), pairs, sound, known) == pytest.approx([0.4, 0.15])
+    assert set(asked) == {"speech0", "render:white:5:speech0"}
+    assert known["speech0", "render:white:5:speech0"] == pytest.approx(0.15)
+    asked.clear()
+    assert predict(Level(), pairs, sound, known) == pytest.approx([0.4, 0.15])
+    assert asked == []
+
+
 def test_predictions_at_two_rates() -> None:
     def sound(key: str) -> Clip:
         clip = tone(key)

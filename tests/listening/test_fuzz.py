@@ -20,6 +20,7 @@ OPERATIONS = (
     ("GET", "/healthz"),
     ("GET", "/api/admin/progress"),
     ("GET", "/api/admin/answers.csv"),
+    ("GET", "/api/admin/sessions.csv"),
     ("GET", "/results"),
     ("GET", "/results/report"),
 )

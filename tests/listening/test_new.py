@@ -92,10 +92,11 @@ def test_an_abx_from_an_audit(tmp_path: Path) -> None:
     assert Counter(clip.level for clip in clips) == dict.fromkeys(("low", "medium", "high"), 4)
     assert len({clip.reference for clip in clips}) == 12
     assert Counter(clip.facts["cell"] for clip in clips) == {"pgd_20": 6, "pgd_40": 6}
+    assert Counter(clip.condition for clip in clips) == {"pgd_20": 6, "pgd_40": 6}
     for key in block.items:
         changed = study.clips[key]
         clean = study.clips[str(changed.reference)]
-        assert (changed.condition, clean.condition) == ("adversarial", "clean")
+        assert clean.condition == "clean"
         assert Path(changed.path).parent.name == "study-clips"
         np.testing.assert_array_equal(soundfile.read(changed.path)[0], soundfile.read(clean.path)[0])
     assert set(exposure(study).values()) == {18}
@@ -205,6 +206,8 @@ def test_the_published_experiment(tmp_path: Path) -> None:
     # Table 3: experiments 1 to 9.
     clean = [sum(study.clips[key].condition == "clean" for key in keys) for keys in naming.sets.values()]
     assert clean == [6, 6, 5, 6, 6, 7, 6, 6, 7]
+    # The paper has one condition beside the clean one, whatever attack made it.
+    assert {clip.condition for clip in study.clips.values()} == {"clean", "adversarial"}
     assert [len(keys) for keys in naming.sets.values()] == [12] * 9
     assert [len(keys) for keys in abx.sets.values()] == [6] * 9
     for name, keys in naming.sets.items():
@@ -254,7 +257,7 @@ def test_other_tests_from_an_audit(tmp_path: Path) -> None:
         assert study.clips[pair.a].reference == study.clips[pair.b].reference == pair.reference
     study = new(tmp_path, "--from", run, "--test", "naming", "--limit", 8, "--force")
     conditions = Counter(study.clips[key].condition for key in study.blocks[0].items)
-    assert conditions == {"clean": 4, "adversarial": 4}
+    assert conditions == {"clean": 4, "pgd_20": 2, "pgd_40": 2}
 
 
 def test_pairs_with_their_key(tmp_path: Path) -> None:
@@ -289,6 +292,19 @@ def test_folders_of_conditions(tmp_path: Path) -> None:
     write(tmp_path / "clips" / "mp3" / "c.wav")
     with pytest.raises(InputError, match=r"expected a clip of the same name in clean/"):
         read_clips(tmp_path / "clips")
+
+
+def test_conditions_of_folders_stay_apart(tmp_path: Path) -> None:
+    """Two words in two conditions: each condition has rows of its own in results."""
+    for condition in ("clean", "mild", "harsh"):
+        for word in ("yes", "no"):
+            write(tmp_path / "clips" / condition / word / "1.wav")
+    study = new(tmp_path, "--clips", tmp_path / "clips", "--test", "abx")
+    conditions = Counter(study.clips[key].condition for key in study.blocks[0].items)
+    assert conditions == {"mild": 2, "harsh": 2}
+    study = new(tmp_path, "--clips", tmp_path / "clips", "--test", "naming", "--force")
+    conditions = Counter(study.clips[key].condition for key in study.blocks[0].items)
+    assert conditions == {"clean": 2, "mild": 2, "harsh": 2}
 
 
 def test_class_folders_and_loose_files(tmp_path: Path) -> None:
@@ -342,6 +358,49 @@ def test_mistakes(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected an audio file, got none; run the audit again"):
         new(tmp_path, "--from", run, "--where", "cell=pgd_20", "--force")
     # What was there is still there.
+    assert read_study(tmp_path / "study.yaml").blocks[0].test == "abx"
+
+
+def test_own_recordings_are_not_replaced(tmp_path: Path) -> None:
+    """The folder for the copies may be the one that the clips lie in, or somebody's own."""
+    own = tmp_path / "study-clips" / "clean" / "a.wav"
+    write(own)
+    write(tmp_path / "study-clips" / "loud" / "a.wav")
+    with pytest.raises(InputError, match="expected clips from elsewhere, got one in study-clips"):
+        new(tmp_path, "--clips", tmp_path / "study-clips", "--force")
+    run = write_run(tmp_path / "run", clips=4)
+    with pytest.raises(
+        InputError, match=r"expected only clips of study\.yaml in what is to be replaced, got a"
+    ):
+        new(tmp_path, "--from", run, "--force")
+    assert own.is_file() and not (tmp_path / "study.yaml").exists()
+
+
+def test_force_replaces_copies_alone(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", clips=4)
+    new(tmp_path, "--from", run)
+    study = new(tmp_path, "--from", run, "--test", "same-different", "--force")
+    there = sorted(path.name for path in (tmp_path / "study-clips").iterdir())
+    assert there == sorted(Path(clip.path).name for clip in study.clips.values())
+    assert there == ["no-1.flac", "off-3.flac", "up-2.flac", "yes-0.flac"]
+    write(tmp_path / "study-clips" / "mine.wav")
+    with pytest.raises(InputError, match=r"got mine\.wav; move it away"):
+        new(tmp_path, "--from", run, "--force")
+    assert (tmp_path / "study-clips" / "mine.wav").is_file()
+    assert read_study(tmp_path / "study.yaml").blocks[0].test == "same-different"
+
+
+def test_a_study_that_cannot_be_run_leaves_nothing(tmp_path: Path) -> None:
+    for condition in ("clean", "loud"):
+        path = tmp_path / "clips" / condition / "a.wav"
+        path.parent.mkdir(parents=True)
+        soundfile.write(path, np.full(800, 100, dtype=np.int16), 8000, subtype="PCM_16")
+    with pytest.raises(InputError, match="expected anchors of at most 3500 Hz"):
+        new(tmp_path, "--clips", tmp_path / "clips", "--test", "mushra")
+    assert [path.name for path in tmp_path.iterdir()] == ["clips"]
+    new(tmp_path, "--clips", tmp_path / "clips", "--test", "abx")
+    with pytest.raises(InputError, match="expected anchors of at most 3500 Hz"):
+        new(tmp_path, "--clips", tmp_path / "clips", "--test", "mushra", "--force")
     assert read_study(tmp_path / "study.yaml").blocks[0].test == "abx"
 
 

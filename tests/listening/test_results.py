@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from sottovoce.listening.analyse import Scores
 from sottovoce.listening.figures import naturalness_figure
 from sottovoce.listening.report import answers_csv, render, render_so_far, write
 from sottovoce.listening.results import Results, analyse
-from sottovoce.listening.rows import AnswerRow
+from sottovoce.listening.rows import AnswerRow, Visit
 from sottovoce.listening.sheets import Column, Table, show
 from sottovoce.listening.study import Study, make_study
 from sottovoce.perception import learned
@@ -113,7 +114,7 @@ def test_every_kind_of_answer_has_its_tables() -> None:
     ]
     found = analyse(study(), rows)
     assert [one.name for one in found.tables] == [
-        "sessions",
+        "session-counts",
         "checks",
         "naming",
         "naturalness",
@@ -135,7 +136,7 @@ def test_sessions_that_do_not_count() -> None:
     rows += [row("abx", {"choice": "a"}, {}, session="x", accepted=False, reason="1 of 6 sentinels missed")]
     rows += [row("abx", {"choice": "a"}, {}, session="y", accepted=False, reason="1 of 6 sentinels missed")]
     rows += [row("abx", {"choice": "b", "confidence": "low"}, {"choice": "b"}, session="z", accepted=None)]
-    lines = table(analyse(study(), rows), "sessions").texts()
+    lines = table(analyse(study(), rows), "session-counts").texts()
     assert lines == [
         ("begun, with an answer at least", "21"),
         ("accepted", "18"),
@@ -148,6 +149,96 @@ def test_sessions_that_do_not_count() -> None:
     assert sum(line[3] for line in table(more, "abx").rows if line[1] == "all") == 109
 
 
+def test_checks_that_were_failed_and_noted_alone() -> None:
+    rows = paper_abx()
+    given, truth = {"choice": "a", "confidence": "low"}, {"choice": "a"}
+    rows += [row("abx", given, truth, session=name, notes="headphone check failed") for name in ("x", "y")]
+    lines = table(analyse(study(), rows), "session-counts").texts()
+    assert lines[1:4] == [
+        ("accepted", "20"),
+        ("accepted, but: headphone check failed", "2"),
+        ("not finished", "0"),
+    ]
+    last = list(csv.DictReader(io.StringIO(answers_csv(rows))))[-1]
+    assert (last["accepted"], last["notes"]) == ("True", "headphone check failed")
+
+
+def test_how_often_each_clip_was_heard() -> None:
+    clips = {
+        "w": {"path": "w.wav", "condition": "clean", "label": "yes"},
+        "v": {"path": "v.wav", "condition": "noise", "level": "high", "label": "no"},
+    }
+    block = {
+        "test": "naming",
+        "items": ["w"],
+        "sentinels": ["v"],
+        "teaching": ["v"],
+        "choices": ["yes", "no"],
+    }
+    content = study(clips=clips, blocks=[block], seats=5)
+    given, truth = {"choice": "yes", "naturalness": 3}, {"choice": "yes"}
+    heard = [
+        row("attention", given, truth, roles={"Clip": "w"}, block=-1),
+        row("naming", given, truth, roles={"Clip": "v"}, teaching=True),
+        row("naming", given, truth, roles={"Clip": "v"}, sentinel=True),
+        row("naming", given, truth, roles={"Clip": "w"}),
+        row("naming", given, truth, roles={"Clip": "w"}, session="s2", accepted=False),
+        # The same sound twice on one screen is one trial.
+        row(
+            "abx", {"choice": "a", "confidence": "low"}, truth, roles={"A": "w", "B": "anchor:1:w", "X": "w"}
+        ),
+    ]
+    found = analyse(content, heard).exposure
+    assert found is not None
+    lines = list(csv.reader(io.StringIO(found.to_csv("people"))))
+    assert lines == [
+        ["listeners", "clip", "condition", "level", "trials planned", "trials answered", "trials that count"],
+        ["people", "w", "clean", "", "5", "3", "2"],
+        ["people", "v", "noise", "high", "5", "1", "0"],
+        ["people", "anchor:1:w", "", "", "", "1", "1"],
+    ]
+
+
+def visit(**more: Any) -> Visit:
+    plain: dict[str, Any] = {
+        "session": "s1",
+        "seat": 0,
+        "simulated": False,
+        "state": "finished",
+        "accepted": True,
+        "reason": "",
+        "notes": "",
+        "arrived_with": {},
+        "code": "",
+        "created": datetime(2026, 3, 1, 9, 30, tzinfo=UTC),
+        "finished": None,
+    }
+    return Visit(**(plain | more))
+
+
+def test_sessions_as_csv_say_who_came_and_what_they_were_given(tmp_path: Path) -> None:
+    visits = [
+        visit(
+            arrived_with={"PROLIFIC_PID": "p1"},
+            code="AB12",
+            notes="headphone check failed",
+            finished=datetime(2026, 3, 1, 9, 45, 5, tzinfo=UTC),
+        ),
+        visit(session="s2", seat=1, state="open", accepted=None),
+        visit(session="bot", simulated=True),
+    ]
+    write(analyse(study(), paper_abx()), tmp_path, visits)
+    lines = list(csv.reader((tmp_path / "sessions.csv").open()))
+    names = ["session", "seat", "state", "accepted", "reason", "notes", "arrived_with", "code", "created"]
+    begun, over = "2026-03-01T09:30:00+00:00", "2026-03-01T09:45:05+00:00"
+    came, note = '{"PROLIFIC_PID": "p1"}', "headphone check failed"
+    assert lines == [
+        ["listeners", *names, "finished"],
+        ["people", "s1", "0", "finished", "True", "", note, came, "AB12", begun, over],
+        ["people", "s2", "1", "open", "", "", "", "{}", "", begun, ""],
+    ]
+
+
 def test_nothing_counts_yet() -> None:
     found = analyse(study(), [row("abx", {"choice": "a"}, {}, accepted=None)])
     assert found.notes == ["No answer counts yet: no session is finished and accepted."]
@@ -158,7 +249,15 @@ def test_nothing_counts_yet() -> None:
 def test_files_of_people(tmp_path: Path) -> None:
     page = write(analyse(study(), paper_abx()), tmp_path / "out")
     names = sorted(path.name for path in page.parent.iterdir())
-    assert names == ["abx-confidence.csv", "abx.csv", "abx.png", "answers.csv", "report.html", "sessions.csv"]
+    assert names == [
+        "abx-confidence.csv",
+        "abx.csv",
+        "abx.png",
+        "answers.csv",
+        "exposure.csv",
+        "report.html",
+        "session-counts.csv",
+    ]
     lines = list(csv.DictReader((page.parent / "abx.csv").open()))
     high = next(line for line in lines if line["level"] == "high")
     assert high["listeners"] == "people" and high["found"] == "20"

@@ -105,7 +105,14 @@ def test_tokens_are_not_kept(site, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "path", ["/api/admin/progress", "/api/admin/answers.csv", "/results", "/results/report"]
+    "path",
+    [
+        "/api/admin/progress",
+        "/api/admin/answers.csv",
+        "/api/admin/sessions.csv",
+        "/results",
+        "/results/report",
+    ],
 )
 def test_results_need_the_admin_token(site, path):
     listener = site.listener()
@@ -332,6 +339,7 @@ def test_the_api_offers_no_way_to_other_sessions(site):
         "/healthz",
         "/api/admin/progress",
         "/api/admin/answers.csv",
+        "/api/admin/sessions.csv",
         "/results",
         "/results/report",
     }

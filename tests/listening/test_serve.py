@@ -102,6 +102,24 @@ def test_which_addresses_are_this_machine_alone(host, local):
     assert listen_serve.is_local(host) is local
 
 
+def test_the_report_holds_the_ear_against_the_answers(make_site, tmp_path: Path, monkeypatch):
+    url, folder = f"sqlite:///{tmp_path / 'answers.db'}", tmp_path / "cache"
+    tracks = [{"reference": "w0", "direction": "white"}]
+    block = {"items": tracks, "comparisons": 4, "sentinels": 0, "teaching": 0}
+    site = make_site("same-different", url, block=block)
+    listener = site.listener()
+    listener.until("same-different")
+    for different in (True, False, True, False):
+        listener.answer({"kind": "same-different", "different": different})
+    played = {frozenset(row.roles.values()) for row in site.rows() if row.kind == "same-different"}
+    text, known = listen_serve._report(site.study, url, folder, {})
+    assert "P(heard) of the learned distance against the answers" in text
+    assert {frozenset(pair) for pair in known} == played
+    # A second page needs no clip any more.
+    monkeypatch.setattr("sottovoce.listening.stimuli.prepare", lambda *_: pytest.fail("loaded again"))
+    assert listen_serve._report(site.study, url, folder, known)[0] == text
+
+
 def test_the_page_is_in_the_package():
     from sottovoce.listening.server import PAGE, TYPES
 

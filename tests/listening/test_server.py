@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -465,6 +465,26 @@ def test_answers_as_csv(make_site, database_url):
     assert json.loads(rows[1]["roles"]) == stored.roles and json.loads(rows[1]["truth"]) == stored.truth
     assert json.loads(rows[1]["given"]) == {"kind": "abx", "choice": "a", "confidence": "low"}
     assert (rows[1]["seat"], rows[1]["simulated"], rows[1]["accepted"]) == ("0", "False", "True")
+
+
+def test_sessions_as_csv(make_site, database_url):
+    attention = [{"clip": "w0", "choices": ["yes", "no"], "answer": "no", "fail": "note"}]
+    site = make_site("abx", database_url, attention=attention, completion={})
+    first = site.listener(PROLIFIC_PID="p1")
+    code = first.finish()["code"]
+    site.listener(workerId="w7")
+    site.client.post("/api/sessions", json={}, headers={"Simulated": "true"})
+    reply = site.client.get("/api/admin/sessions.csv", headers=site.admin)
+    assert reply.headers["content-type"].startswith("text/csv")
+    one, two, bot = csv.DictReader(io.StringIO(reply.text))
+    assert (one["seat"], one["state"], one["accepted"], one["reason"]) == ("0", "finished", "True", "")
+    assert one["notes"] == "attention test failed: w0"
+    assert (one["code"], json.loads(one["arrived_with"])) == (code, {"PROLIFIC_PID": "p1"})
+    assert abs(datetime.fromisoformat(one["finished"]) - now()) < timedelta(minutes=1)
+    assert (two["seat"], two["state"], two["accepted"], two["code"]) == ("1", "open", "", "")
+    assert json.loads(two["arrived_with"]) == {"workerId": "w7"} and two["finished"] == ""
+    assert (one["listeners"], bot["listeners"]) == ("people", "SIMULATED listeners, not people")
+    assert {row.notes for row in site.rows()} == {"attention test failed: w0"}
 
 
 def test_health(site):

@@ -13,6 +13,8 @@ from pydantic import TypeAdapter
 from sottovoce.listening import protocol
 from sottovoce.listening.fit import find_fault
 from sottovoce.listening.protocol import Given, Screen
+from sottovoce.listening.rows import AnswerRow
+from sottovoce.listening.searches import read_searches, summarise
 from sottovoce.listening.session import Course, Step, screen
 from sottovoce.listening.study import Study, make_study
 from sottovoce.perception.jnd import Trial, estimate
@@ -210,6 +212,21 @@ def test_loudspeakers_may_be_noted_only(maker: Any) -> None:
     done = walk(course, over_loudspeakers)
     assert kinds(done).count("headphones") == 12
     assert course.verdict(done).accepted
+    last = course.next_step(done)
+    assert last.facts == {"outcome": "finished", "code": "C0DE", "notes": "headphone check failed"}
+    assert "failed" not in SCREEN.dump_json(show(course.study, last)).decode()
+
+
+def test_every_check_that_is_noted_is_told_apart(maker: Any) -> None:
+    tests = [
+        {"clip": clip, "choices": ["tea", "sea"], "answer": answer, "fail": "note"}
+        for clip, answer in (("w0", "sea"), ("w1", "tea"), ("w2", "sea"))
+    ]
+    course = Course(make_study(full(maker, "abx") | {"headphones": None, "attention": tests}), seat=0)
+    done = walk(course, lambda step: right(step) | ({"choice": "tea"} if step.kind == "attention" else {}))
+    notes = course.next_step(done).facts["notes"]
+    assert notes == "attention test failed: w0; attention test failed: w2"
+    assert course.verdict(done) == (True, "")
 
 
 @pytest.mark.parametrize(("wrong", "trials"), [(1, 6), (2, 12)])
@@ -284,6 +301,65 @@ def test_one_answer_to_everything_is_no_answer(maker: Any) -> None:
 
     # 3 tracks of 10 less 2 sentinels: 24 comparisons.
     assert course.verdict(walk(course, always)) == (False, "all 24 comparisons called 'different'")
+
+
+LADDERS = [
+    {"reference": "w0", "steps": {0: "w0", 25: "w1", 50: "w3", 100: "w1-adv"}},
+    {"reference": "w0", "steps": {0: "w0", 25: "w2", 50: "w4", 100: "w2-adv"}},
+]
+
+
+def saying(different: Callable[[Step], bool]) -> Answerer:
+    """Hears every sentinel, and of comparisons says as told."""
+
+    def answer(step: Step) -> dict[str, Any]:
+        if step.kind != "same-different":
+            return right(step)
+        return {"kind": step.kind, "different": step.sentinel or different(step)}
+
+    return answer
+
+
+def test_one_answer_to_a_ladder_of_clips(maker: Any) -> None:
+    """Two ladders of 10 comparisons less 3 sentinels each: 14. An attack that nobody hears is no fault."""
+    course = Course(make_study(maker.content("same-different", items=LADDERS)), seat=0)
+    always, never = (walk(course, saying(lambda step, said=said: said)) for said in (True, False))
+    assert course.verdict(always) == (False, "all 14 comparisons called 'different'")
+    assert course.verdict(never) == (True, "")
+    assert course.verdict(walk(course, saying(lambda step: step.facts["track"] == "0"))) == (True, "")
+
+
+def test_a_ladder_that_never_came_to_its_weakest_step(maker: Any) -> None:
+    """The search begins at 50; from there 0 is further than it ever asks: 50 may be heard every time."""
+    items = [{"reference": "w0", "steps": {0: "w0", 50: "w1", 100: "w1-adv"}}]
+    course = Course(make_study(maker.content("same-different", items=items)), seat=0)
+    done = walk(course, saying(lambda step: True))
+    assert {step.truth["strength"] for step, _ in done if "strength" in step.truth} == {50.0}
+    assert course.verdict(done) == (True, "")
+
+
+def test_a_ladder_beside_directions_excuses_nobody(maker: Any) -> None:
+    """A ladder and a direction, 10 comparisons less 3 sentinels each."""
+    items = [LADDERS[0], {"reference": "w3", "direction": "white"}]
+    course = Course(make_study(maker.content("same-different", items=items)), seat=0)
+    assert course.verdict(walk(course)) == (True, "")
+    always, never = (walk(course, saying(lambda step, said=said: said)) for said in (True, False))
+    assert course.verdict(always) == (False, "all 14 comparisons called 'different'")
+    assert course.verdict(never) == (False, "all 7 comparisons called 'same'")
+
+
+def test_ladders_of_one_reference_are_reported_apart(maker: Any) -> None:
+    done = walk(Course(make_study(maker.content("same-different", items=LADDERS)), seat=0))
+    rows = [
+        AnswerRow(
+            session="s", seat=0, simulated=False, accepted=True, place=step.place, kind=step.kind,
+            block=step.block, teaching=step.teaching, sentinel=step.sentinel, roles=step.roles,
+            truth=step.truth, facts=step.facts, given=given.model_dump(), seconds=1.0,
+        )
+        for step, given in done
+    ]  # fmt: skip
+    found = [(one.direction, one.reference, one.searches) for one in summarise(read_searches(rows))]
+    assert found == [("all", "all", 2), ("steps to w1-adv", "w0", 1), ("steps to w2-adv", "w0", 1)]
 
 
 def test_an_unfinished_session_does_not_count(maker: Any) -> None:

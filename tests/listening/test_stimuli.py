@@ -120,16 +120,17 @@ def test_matched_levels(maker: Any) -> None:
     assert levels[0] == pytest.approx(files, abs=0.01)
 
 
-def test_matching_never_clips_but_turns_all_down_together(maker: Any) -> None:
+@pytest.mark.parametrize("size", [32767, -32768])
+def test_matching_never_clips_but_turns_all_down_together(maker: Any, size: int) -> None:
     """A clip of one click as strong as noise would have a peak far over full scale."""
     content = maker.content("preference", items=[{"a": "w0", "b": "w1"}]) | {"level": "matched"}
     click = np.zeros(4000, dtype=np.int16)
-    click[100] = 32767
+    click[100] = size
     soundfile.write(maker.folder / "audio" / "w0.wav", click, 16000, subtype="PCM_16")
     maker.clip("w1", rms=0.3)
     shelf = shelf_of(maker, content)
     one, two = (samples_of(shelf.wav(key)) for key in ("w0", "w1"))
-    assert one.max() == 32767
+    assert np.abs(one.astype(int)).max() == 32767
     assert rms_db(one) == pytest.approx(rms_db(two), abs=0.01)
 
 
@@ -230,6 +231,17 @@ def test_noise_to_set_the_volume_by_is_as_loud_as_the_clips(maker: Any) -> None:
     loud, soft = (rms_db(part[2400:-2400]) for part in (noise[:half], noise[half:]))
     assert loud == pytest.approx(-20.0, abs=0.5)
     assert soft == pytest.approx(20 * np.log10(0.02), abs=0.5)
+
+
+def test_that_noise_is_as_loud_as_clips_that_were_matched(maker: Any) -> None:
+    content = maker.content("preference", items=[{"a": "w0", "b": "w1"}]) | {"level": "matched"}
+    maker.clip("w0", rms=0.1)
+    maker.clip("w1", rms=0.001)
+    noise = samples_of(shelf_of(maker, content).wav("noise:volume"))
+    half = len(noise) // 2
+    # Both clips are brought to the mean of -20 and -60 dB.
+    for part in (noise[:half], noise[half:]):
+        assert rms_db(part[2400:-2400]) == pytest.approx(-40.0, abs=0.5)
 
 
 def test_rendered_strengths_are_those_of_the_direction(maker: Any) -> None:

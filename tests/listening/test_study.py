@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +185,15 @@ def test_a_choice_question_needs_choices(maker: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "link", ["javascript:alert(1)", "https://{host}/x", "//example.org", "https://x.org/{0}"]
+    "link",
+    [
+        "javascript:alert(1)",
+        "https://{host}/x",
+        "//example.org",
+        "https://x.org/{0}",
+        "https://x.org/?{code:d}",
+        "https://x.org/?{code!r}",
+    ],
 )
 def test_links_that_a_listener_could_bend(maker: Any, link: str) -> None:
     assert "link" in refused(maker, maker.content("abx") | {"completion": {"link": link}})
@@ -226,6 +235,132 @@ def test_the_digest_stands_for_the_content_and_not_for_the_place(maker: Any) -> 
     moved = {key: clip | {"path": f"/elsewhere/{key}.wav"} for key, clip in content["clips"].items()}
     assert one.digest == make_study(content | {"clips": moved}).digest
     assert one.digest != make_study(content | {"seed": 4}).digest
+
+
+def test_the_digest_stands_for_the_sound(maker: Any) -> None:
+    path = maker.write(maker.content("abx"))
+    before = read_study(path).digest
+    assert read_study(path).digest == before
+    # The report is made in a process of its own.
+    assert pickle.loads(pickle.dumps(read_study(path))).digest == before
+    # Of a clip that nobody hears nothing is known.
+    content = maker.content("abx", items=["w0-adv"])
+    short = read_study(maker.write(content)).digest
+    maker.clip("w5", rms=0.1)
+    assert read_study(path).digest == short
+    maker.clip("w0", rms=0.1)
+    assert read_study(path).digest != short
+    maker.clip("w0")
+    assert read_study(path).digest == short != before
+
+
+def test_answers_to_another_sound_are_another_study_s(make_site: Any, tmp_path: Path) -> None:
+    from sottovoce.listening.database import read_answers
+
+    url = f"sqlite:///{tmp_path / 'answers.db'}"
+    site = make_site("abx", url)
+    listener = site.listener()
+    listener.answer()
+    # The server stops, and goes on with the same clips.
+    again = make_site("abx", url)
+    assert again.client.get(f"/api/sessions/{listener.token}/screen").json()["screen"] == listener.screen
+    assert len(read_answers(again.engine, again.study.digest)) == 1
+    (tmp_path / "audio" / "w0.wav").write_bytes((tmp_path / "audio" / "w1.wav").read_bytes())
+    other = read_study(tmp_path / "study.yaml")
+    assert read_answers(again.engine, other.digest) == []
+
+
+@pytest.mark.parametrize("test", TESTS)
+def test_a_session_shows_all_that_a_study_may_say(maker: Any, make_site: Any, test: str) -> None:
+    """The longest texts that are let in, on every screen to the end, and in what is said after teaching."""
+    words = ["y" * 4000, "n" * 4000]
+    clips = maker.pairs(6)
+    block: dict[str, Any] = {"title": "t" * 4000, "instructions": "i" * 20_000, "question": "q" * 4000}
+    if test == "naming":
+        for clip in clips.values():
+            clip["label"] = words[0]
+        block |= {"items": ["w0", "w1"], "teaching": ["w2"], "choices": words}
+        block |= {"scale": ["s" * 4000] * 5, "scale_question": "s" * 4000}
+    link = f"https://x.org/?{{code}}{{WHO}}{'l' * 3974}"
+    entries: dict[str, Any] = {
+        "consent": "c" * 20_000,
+        "instructions": "i" * 20_000,
+        "attention": [{"clip": "w0", "choices": words, "answer": words[0], "question": "q" * 4000}],
+        "completion": {"text": "t" * 20_000, "code": "c" * 4000, "link": link},
+        "clips": clips,
+    }
+    site = make_site(test, f"sqlite:///{maker.folder / 'answers.db'}", block=block, **entries)
+    shown = site.listener(WHO="é" * 200).finish()
+    assert (len(shown["text"]), len(shown["code"])) == (20_000, 4000)
+    # 15 characters up to the question mark, the code, %C3%A9 for each é, and the rest.
+    assert len(shown["link"]) == 15 + 4000 + 6 * 200 + 3974
+
+
+def test_texts_that_no_screen_could_show(maker: Any) -> None:
+    said = refused(maker, maker.content("abx") | {"consent": "c" * 20_001})
+    assert "study.yaml, consent: String should have at most 20000 characters" in said
+    said = refused(maker, maker.content("abx", question="q" * 4001))
+    assert "study.yaml, blocks.0.question: String should have at most 4000 characters" in said
+
+
+@pytest.mark.parametrize(
+    ("clips", "conditions", "said"),
+    [
+        (["w1", "w0"], {}, "expected other clips, as it joins by itself, got it again"),
+        (["w1", "w1"], {}, "expected every clip once, got 'w1' twice"),
+        (["w1", "w2"], {"w2": ""}, "got 'w2' without; add `condition: NAME`"),
+        (["w1", "w2"], {"w2": "one"}, "expected every condition once, got 'one' of 'w1' and of 'w2'"),
+        (["w1", "w2"], {"w2": "reference"}, "got 'reference' of clip 'w2'"),
+        (["w1", "w2"], {"w2": "anchor 3.5 kHz"}, "got 'anchor 3.5 kHz' of clip 'w2'"),
+    ],
+)
+@pytest.mark.parametrize("entry", ["items", "teaching"])
+def test_racks_that_make_no_sense(
+    maker: Any, clips: list[str], conditions: dict[str, str], said: str, entry: str
+) -> None:
+    content = maker.content("mushra", **{entry: [{"reference": "w0", "clips": clips}]})
+    for key, condition in ({"w1": "one", "w2": "two"} | conditions).items():
+        content["clips"][key]["condition"] = condition
+    told = refused(maker, content)
+    assert told.startswith("block 1 (mushra), reference 'w0': ") and said in told
+
+
+def test_own_anchors_where_none_are_made(maker: Any) -> None:
+    content = maker.content("mushra", items=[{"reference": "w0", "clips": ["w1"]}], anchors_hz=[])
+    content["clips"]["w1"]["condition"] = "anchor 3.5 kHz"
+    assert read_study(maker.write(content)).blocks[0].test == "mushra"
+
+
+def test_an_anchor_twice(maker: Any) -> None:
+    said = refused(maker, maker.content("mushra", anchors_hz=[3500, 3500]))
+    assert "block 1 (mushra): expected every anchor once, got 3500 Hz twice" in said
+
+
+@pytest.mark.parametrize("test", ["preference", "closer"])
+@pytest.mark.parametrize("entry", ["items", "teaching", "sentinels"])
+def test_a_pair_of_one_clip(maker: Any, test: str, entry: str) -> None:
+    pair = {"reference": "w0", "a": "w1", "b": "w1", "better": "a"}
+    said = refused(maker, maker.content(test, **{entry: [pair]}))
+    assert f"block 1 ({test}): expected two clips in a pair, got 'w1' twice" in said
+
+
+def test_keys_and_paths_that_cannot_be(maker: Any) -> None:
+    path = maker.write({})
+    path.write_text("title: T\n? [a, b]\n: c\n")
+    with pytest.raises(
+        InputError, match=r"study\.yaml, line 2: expected a name before the colon, got \['a', 'b'\]"
+    ):
+        read_study(path)
+    path.write_text("title: 2024-13-45\n")
+    with pytest.raises(InputError, match="expected a study in YAML"):
+        read_study(path)
+    content = maker.content("abx")
+    content["clips"]["w0"]["path"] = "x" * 5000
+    assert "clip 'w0': expected an audio file at " in refused(maker, content)
+    content["clips"]["w0"]["path"] = "~nouser-of-this-name/x.wav"
+    assert "clip 'w0': expected a path, got '~nouser-of-this-name/x.wav'" in refused(maker, content)
+    with pytest.raises(InputError, match=r"expected a path, got '~nouser-of-this-name/study\.yaml'"):
+        read_study("~nouser-of-this-name/study.yaml")
 
 
 def test_steps_and_directions_exclude_each_other(maker: Any) -> None:

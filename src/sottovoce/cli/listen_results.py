@@ -78,8 +78,11 @@ def results(
 
     kind = _find_who(who)
     content, engine = _open(study, db, must_exist=True)
+    from sottovoce.listening.database import read_visits
+
     try:
-        rows = _read(engine, None if any_version else content.digest)
+        version = None if any_version else content.digest
+        rows, visits = _read(engine, version), read_visits(engine, version)
     finally:
         engine.dispose()
     console = _console()
@@ -90,7 +93,7 @@ def results(
         content, rows, who=kind, unfinished=unfinished, sounds=sounds, ear=None if ear == "none" else ear
     )
     _print(console, found)
-    page = write(found, out or study.expanduser().with_name(f"{study.stem}-results"))
+    page = write(found, out or study.expanduser().with_name(f"{study.stem}-results"), visits)
     console.print(f"report: {escape(str(page))}", soft_wrap=True)
     if export is not None:
         if sounds is None:
@@ -201,8 +204,8 @@ def _read(engine: Engine, digest: str | None) -> list[AnswerRow]:
     rows = read_answers(engine, digest)
     if not rows and digest is not None and read_answers(engine):
         raise InputError(
-            "expected answers to this version of the study file, got answers to other versions alone; mend "
-            "the file, or give --any-version."
+            "expected answers to this version of the study file and its clips, got answers to other versions "
+            "alone; put these back, or give --any-version."
         )
     if not rows:
         raise InputError("expected answers, got none; serve the study, or try `sottovoce listen simulate`.")

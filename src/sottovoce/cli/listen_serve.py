@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from ipaddress import ip_address
 from multiprocessing import get_context
 from pathlib import Path
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
     from starlette.types import ASGIApp
 
+    from sottovoce.listening.calibration import Known
     from sottovoce.listening.stimuli import Shelf
     from sottovoce.listening.study import Study
 
@@ -116,7 +117,7 @@ def serve(
             frames=frames,
             abandon_after=timedelta(hours=abandon_after),
             expire_after=timedelta(days=expire_after),
-            report=_reporter(content, engine),
+            report=_reporter(content, engine, _cache(study)),
         )
         # Connections are no good to a process that has them from another one.
         engine.dispose()
@@ -253,26 +254,44 @@ def _prepare(content: Study, path: Path, console: Console) -> Shelf:
 
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task("clips", total=1.0)
-        folder = path.expanduser().resolve().with_suffix(".cache")
-        return prepare(content, folder, lambda done, note: bar.update(task, completed=done, description=note))
+        return prepare(
+            content, _cache(path), lambda done, note: bar.update(task, completed=done, description=note)
+        )
 
 
-def _reporter(content: Study, engine: Engine) -> Callable[[], str]:
-    """Makes the report, one at a time and in a process of its own: listeners come first."""
+def _cache(path: Path) -> Path:
+    """Where rendered clips of a study are."""
+    return path.expanduser().resolve().with_suffix(".cache")
+
+
+def _reporter(content: Study, engine: Engine, folder: Path) -> Callable[[], str]:
+    """Makes the report, one at a time and in a process of its own, on one core: listeners come first."""
+    import torch
+
     one, url = threading.Lock(), engine.url.render_as_string(hide_password=False)
+    known: Known = {}
 
     def report() -> str:
-        with one, ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            return pool.submit(_report, content, url).result()
+        alone = ProcessPoolExecutor(1, get_context("spawn"), torch.set_num_threads, (1,))
+        with one, alone as pool:
+            page, found = pool.submit(_report, content, url, folder, known).result()
+            known.update(found)
+        return page
 
     return report
 
 
-def _report(content: Study, url: str) -> str:
+def _report(content: Study, url: str, folder: Path, known: Known) -> tuple[str, Known]:
+    """The page, and what the ear predicts; known: what it has predicted before."""
     from sottovoce.listening.database import open_engine, read_answers
     from sottovoce.listening.report import render_so_far
+    from sottovoce.listening.searches import sounds_of
+    from sottovoce.listening.stimuli import prepare
 
-    return render_so_far(content, read_answers(open_engine(url), content.digest))
+    # Clips are loaded only where there is something new to predict.
+    clips = cache(lambda: sounds_of(prepare(content, folder), content))
+    rows = read_answers(open_engine(url), content.digest)
+    return render_so_far(content, rows, lambda key: clips()(key), known), known
 
 
 def _tell(console: Console, door: socket.socket, token: str | None) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from secrets import compare_digest
 from typing import Annotated, Any
@@ -19,15 +19,15 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBasic, HTTPBasicC
 from sqlalchemy import func, select
 from starlette.exceptions import HTTPException
 
-from sottovoce.listening.database import read_answers
+from sottovoce.listening.database import read_answers, read_visits
 from sottovoce.listening.ledger import Ledger
 from sottovoce.listening.protocol import Message, Problem
-from sottovoce.listening.rows import AnswerRow
+from sottovoce.listening.rows import VISIT_COLUMNS
 from sottovoce.listening.schema import ANSWER, SESSION
 
 COLUMNS = (
-    "session", "seat", "simulated", "accepted", "reason", "place", "kind", "block", "teaching", "sentinel",
-    "roles", "truth", "facts", "given", "seconds", "plays",
+    "session", "seat", "simulated", "accepted", "reason", "notes", "place", "kind", "block", "teaching",
+    "sentinel", "roles", "truth", "facts", "given", "seconds", "plays",
 )  # fmt: skip
 REPORT_POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:; "
@@ -96,8 +96,19 @@ def answers(request: Request) -> Response:
     """Every answer, simulated ones marked; what has parts is JSON."""
     ledger: Ledger = request.app.state.ledger
     rows = read_answers(ledger.database.engine, ledger.study.digest)
-    headers = {"Content-Disposition": 'attachment; filename="answers.csv"'}
-    return StreamingResponse(write_csv(rows), media_type="text/csv", headers=headers)
+    return _csv("answers.csv", COLUMNS, ([_cell(getattr(row, name)) for name in COLUMNS] for row in rows))
+
+
+@router.get(
+    "/api/admin/sessions.csv",
+    response_class=Response,
+    responses={200: {"content": {"text/csv": {}}, "description": "One row a session."}},
+)
+def sessions(request: Request) -> Response:
+    """Every session, with what its listener came with and the code they were given; simulated ones marked."""
+    ledger: Ledger = request.app.state.ledger
+    visits = read_visits(ledger.database.engine, ledger.study.digest)
+    return _csv("sessions.csv", VISIT_COLUMNS, (visit.line() for visit in visits))
 
 
 @router.get("/results", response_class=Response, responses=HTML)
@@ -167,13 +178,18 @@ def _group(rows: list[Any], answers: int, seats: int) -> Group:
     )
 
 
-def write_csv(rows: list[AnswerRow]) -> Iterator[str]:
+def _csv(name: str, columns: Sequence[str], lines: Iterable[Sequence[Any]]) -> StreamingResponse:
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return StreamingResponse(_write(columns, lines), media_type="text/csv", headers=headers)
+
+
+def _write(columns: Sequence[str], lines: Iterable[Sequence[Any]]) -> Iterator[str]:
     """Lines of CSV, a header first."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in rows:
-        writer.writerow([_cell(getattr(row, name)) for name in COLUMNS])
+    writer.writerow(columns)
+    for line in lines:
+        writer.writerow(line)
         yield buffer.getvalue()
         buffer.seek(0)
         buffer.truncate()
@@ -197,5 +213,6 @@ def _page(found: Progress, report: bool) -> str:
         f"<title>{escape(found.title)}: results</title></head><body><h1>{escape(found.title)}</h1>"
         f"<p>{found.seats} seats. Version {found.hash[:12]}.</p>"
         f"<table border='1' cellpadding='6'><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
-        f'<p><a href="/api/admin/answers.csv">All answers (CSV)</a></p>{link}</body></html>'
+        '<p><a href="/api/admin/answers.csv">All answers (CSV)</a></p>'
+        f'<p><a href="/api/admin/sessions.csv">All sessions (CSV)</a></p>{link}</body></html>'
     )

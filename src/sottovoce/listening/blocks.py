@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from sottovoce.errors import InputError, UnknownName
+from sottovoce.listening.protocol import Long, Text
 from sottovoce.perception.perturbations import Direction
 
 Test = Literal["naming", "abx", "same-different", "mushra", "preference", "closer"]
@@ -111,9 +112,9 @@ class Part(Strict, Generic[Item]):
     count. sentinels: items with a known answer, hidden among the others.
     """
 
-    title: str = ""
-    instructions: str = ""
-    question: str = ""
+    title: Text = ""
+    instructions: Long = ""
+    question: Text = ""
     items: list[Item] = []
     sets: dict[str, list[Item]] = {}
     per_listener: Annotated[int, Field(ge=1)] | None = None
@@ -157,9 +158,9 @@ class NamingBlock(Part[Key]):
     """Say which word a clip holds, and how natural it sounds. choices: the words; labels are among them."""
 
     test: Literal["naming"]
-    choices: Annotated[list[str], Field(min_length=2, max_length=40)]
-    scale_question: str = "How natural does the clip sound?"
-    scale: Annotated[list[str], Field(min_length=5, max_length=5)] = list(NATURALNESS)
+    choices: Annotated[list[Text], Field(min_length=2, max_length=40)]
+    scale_question: Text = "How natural does the clip sound?"
+    scale: Annotated[list[Text], Field(min_length=5, max_length=5)] = list(NATURALNESS)
     teaching: list[Key] = []
     sentinels: list[Key] = []
 

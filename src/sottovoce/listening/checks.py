@@ -13,10 +13,13 @@ from sottovoce.listening.blocks import (
     Block,
     MushraBlock,
     NamingBlock,
+    Pair,
     PairBlock,
+    Rack,
     extras,
     keys_of,
 )
+from sottovoce.listening.names import HIDDEN, anchor_condition
 from sottovoce.listening.sounds import STOP
 from sottovoce.listening.study import Study
 
@@ -36,16 +39,21 @@ class Shape(NamedTuple):
 def check_study(study: Study) -> None:
     """Refuse a study that could not be run to its end, or whose sound would give answers away."""
     _check_names(study)
-    used = {key for block in study.blocks for key in block_keys(study, block)}
-    used |= {test.clip for test in study.attention}
-    shapes = {key: _measure(study, key) for key in sorted(used)}
+    shapes = {key: _measure(study, key) for key in played_keys(study)}
     for number, block in enumerate(study.blocks):
         place = f"block {number + 1} ({block.test})"
         _check_labels(study, block, place)
+        _check_sides(study, block, place)
         _check_shapes(study, block, place, shapes)
     _check_sets(study)
     if study.preset == "v6":
         check_v6(study)
+
+
+def played_keys(study: Study) -> list[str]:
+    """The clips that anybody hears, in sorted order."""
+    used = {key for block in study.blocks for key in block_keys(study, block)}
+    return sorted(used | {test.clip for test in study.attention})
 
 
 def block_keys(study: Study, block: Block) -> list[str]:
@@ -100,6 +108,49 @@ def _check_labels(study: Study, block: Block, place: str) -> None:
                 raise InputError(
                     f"{place}: expected clips with a reference, got {key!r} without; add `reference: ID`."
                 )
+
+
+def _check_sides(study: Study, block: Block, place: str) -> None:
+    """What stands side by side differs, and has a row of its own in the results."""
+    for item in [*block.all_items(), *extras(block)]:
+        if isinstance(item, Pair) and item.a == item.b:
+            raise InputError(f"{place}: expected two clips in a pair, got {item.a!r} twice; change one.")
+        if isinstance(item, Rack):
+            _check_rack(study, item, place)
+    if isinstance(block, MushraBlock):
+        twice = [hz for hz, times in Counter(block.anchors_hz).items() if times > 1]
+        if twice:
+            raise InputError(f"{place}: expected every anchor once, got {twice[0]} Hz twice; drop one.")
+
+
+def _check_rack(study: Study, rack: Rack, place: str) -> None:
+    # Answers of all blocks are pooled by condition.
+    blocks = [block for block in study.blocks if isinstance(block, MushraBlock)]
+    reserved = {HIDDEN, *(anchor_condition(hz) for block in blocks for hz in block.anchors_hz)}
+    place = f"{place}, reference {rack.reference!r}"
+    seen: dict[str, str] = {}
+    for key in rack.clips:
+        condition = study.clips[key].condition.strip()
+        if key == rack.reference:
+            raise InputError(f"{place}: expected other clips, as it joins by itself, got it again; drop it.")
+        if key in seen.values():
+            raise InputError(f"{place}: expected every clip once, got {key!r} twice; drop one.")
+        if not condition:
+            raise InputError(
+                f"{place}: expected clips with a condition to be reported by, got {key!r} without; add "
+                "`condition: NAME`."
+            )
+        if condition in reserved:
+            raise InputError(
+                f"{place}: expected conditions other than {', '.join(sorted(reserved))}, which join by "
+                f"themselves, got {condition!r} of clip {key!r}; rename it."
+            )
+        if condition in seen:
+            raise InputError(
+                f"{place}: expected every condition once, got {condition!r} of {seen[condition]!r} and of "
+                f"{key!r}; rename one, or split the item."
+            )
+        seen[condition] = key
 
 
 def _groups(study: Study, block: Block) -> Iterator[list[str]]:
@@ -189,8 +240,11 @@ def _measure(study: Study, key: str) -> Shape:
     import soundfile
 
     path = Path(study.clips[key].path)
-    if not path.is_file():
-        got = "a folder" if path.is_dir() else "no such file"
+    try:
+        there, got = path.is_file(), "a folder" if path.is_dir() else "no such file"
+    except OSError as error:
+        there, got = False, str(error.strerror)
+    if not there:
         raise InputError(f"clip {key!r}: expected an audio file at {path}, got {got}; check the path.")
     try:
         found = soundfile.info(path)

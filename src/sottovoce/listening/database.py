@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar, final
 
@@ -19,7 +20,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 
 from sottovoce.errors import InputError, StoreError
-from sottovoce.listening.rows import AnswerRow
+from sottovoce.listening.rows import AnswerRow, Visit
 from sottovoce.listening.schema import ANSWER, SESSION, STEP, STUDY
 from sottovoce.listening.steps import Step
 
@@ -93,10 +94,48 @@ def read_answers(engine: Engine, study_hash: str | None = None) -> list[AnswerRo
     )
     if study_hash is not None:
         query = query.where(STUDY.c.hash == study_hash)
-    return _do(lambda link: [_row(found) for found in link.execute(query)], engine)
+    found, ends = _do(lambda link: (link.execute(query).all(), _ends(link)), engine)
+    return [_row(one, ends.get(one.id, {})) for one in found]
 
 
-def _row(found: Any) -> AnswerRow:
+def read_visits(engine: Engine, study_hash: str | None = None) -> list[Visit]:
+    """Every session in the order of arrival, those without an answer among them; of one study, or of all."""
+    query = select(SESSION).join(STUDY, SESSION.c.study_id == STUDY.c.id)
+    query = query.order_by(SESSION.c.created, SESSION.c.id)
+    if study_hash is not None:
+        query = query.where(STUDY.c.hash == study_hash)
+    found, ends = _do(lambda link: (link.execute(query).all(), _ends(link)), engine)
+    return [_visit(one, ends.get(one.id, {})) for one in found]
+
+
+def _ends(link: Connection) -> dict[str, Mapping[str, str]]:
+    """What is kept of the last screens, by session: how it came, the code, notes."""
+    ends = select(STEP.c.session_id, STEP.c.content).where(STEP.c.kind == "done")
+    return {one.session_id: one.content["facts"] for one in link.execute(ends)}
+
+
+def _visit(found: Any, end: Mapping[str, str]) -> Visit:
+    return Visit(
+        session=found.id,
+        seat=found.seat,
+        simulated=found.simulated,
+        state=found.state,
+        accepted=found.accepted,
+        reason=found.reason,
+        notes=end.get("notes", ""),
+        arrived_with=dict(found.arrived_with),
+        code=end.get("code", ""),
+        created=_utc(found.created),
+        finished=None if found.finished is None else _utc(found.finished),
+    )
+
+
+def _utc(time: datetime) -> datetime:
+    """SQLite gives times without their zone, PostgreSQL in its own."""
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+
+
+def _row(found: Any, end: Mapping[str, str]) -> AnswerRow:
     step = Step.from_json(found.content)
     return AnswerRow(
         session=found.id,
@@ -115,6 +154,7 @@ def _row(found: Any) -> AnswerRow:
         seconds=found.seconds,
         plays=found.plays,
         reason=found.reason,
+        notes=end.get("notes", ""),
     )
 
 

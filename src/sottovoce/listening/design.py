@@ -27,7 +27,7 @@ from sottovoce.listening.blocks import (
     SameDifferentBlock,
     Track,
 )
-from sottovoce.listening.names import anchor_key, obvious_key, render_key
+from sottovoce.listening.names import HIDDEN, anchor_condition, anchor_key, obvious_key, render_key
 from sottovoce.listening.study import Study
 
 ABX_SIDES = (("a", "a"), ("b", "a"), ("b", "b"), ("a", "b"))
@@ -251,8 +251,8 @@ def slot_name(place: int) -> str:
 
 def _condition(study: Study, key: str, reference: str, anchors: Mapping[str, int]) -> str:
     if key == reference:
-        return "reference"
-    return f"anchor {anchors[key] / 1000:g} kHz" if key in anchors else study.clips[key].condition
+        return HIDDEN
+    return anchor_condition(anchors[key]) if key in anchors else study.clips[key].condition
 
 
 def _searches(
@@ -317,7 +317,12 @@ def changed_key(track: Track, strength: float) -> str:
 def _track_facts(study: Study, dealt: Dealt) -> dict[str, str]:
     track: Track = dealt.item
     facts = _facts(study, track.reference, dealt.pool)
-    return facts | {"track": str(dealt.number), "direction": track.direction or "steps"}
+    return facts | {"track": str(dealt.number), "direction": _way(track)}
+
+
+def _way(track: Track) -> str:
+    """What a track is reported by: a ladder of clips is a scale of its own, known by its strongest step."""
+    return str(track.direction) if track.steps is None else f"steps to {track.steps[max(track.steps)]}"
 
 
 def _group(study: Study, item: str | Pair | Rack | Track) -> str:

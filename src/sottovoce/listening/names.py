@@ -7,11 +7,18 @@ TONES = (PLAIN, QUIET, ANTIPHASE)
 NOISE = "noise:volume"
 OBVIOUS = "white"
 """The direction of sentinels: white noise at full strength."""
+HIDDEN = "reference"
+"""The condition of a hidden reference."""
 
 
 def anchor_key(hz: int, reference: str) -> str:
     """A low-pass copy of a reference."""
     return f"anchor:{hz}:{reference}"
+
+
+def anchor_condition(hz: int) -> str:
+    """The condition of a low-pass copy."""
+    return f"anchor {hz / 1000:g} kHz"
 
 
 def render_key(direction: str, strength: float, reference: str) -> str:

@@ -13,11 +13,12 @@ import yaml
 
 from sottovoce.errors import InputError, StoreError
 from sottovoce.listening.blocks import MushraBlock
+from sottovoce.listening.checks import check_study
 from sottovoce.listening.design import lay_out
 from sottovoce.listening.presets import Draft, draft
 from sottovoce.listening.sounds import STOP
 from sottovoce.listening.sources import Candidate, Compared
-from sottovoce.listening.study import Study, read_study
+from sottovoce.listening.study import Loader, Study, expand, load, make_study, read_study
 
 WIDTH, SHORT = 108, 96
 TITLES = {
@@ -49,7 +50,7 @@ HEAD = """\
 #   sottovoce listen simulate {name}
 #   sottovoce listen serve {name}
 #   sottovoce listen results {name}
-# Once people have answered, change nothing here: the answers belong to this very file.
+# Once people have answered, change neither this file nor its clips: the answers belong to these very ones.
 """
 ATTENTION = """\
 # A word to be heard in a sentence; who does not hear it is thanked and sent home. Add the clip below.
@@ -90,7 +91,7 @@ def write_study(
     force: bool = False,
 ) -> tuple[Study, list[str]]:
     """Write a study and copy its clips beside it; returns it as read again, and what to tell its owner."""
-    place = Path(path).expanduser()
+    place = expand(path, "study")
     if place.suffix not in (".yaml", ".yml"):
         raise InputError(f"{place}: expected a name that ends in .yaml; rename it.")
     folder = place.with_name(f"{place.stem}-clips")
@@ -99,29 +100,62 @@ def write_study(
         raise InputError(f"{there}: expected a new study, got one that is there; rename it, or add --force.")
     made = draft(test, found, limit=limit, seed=seed, directions=directions)
     settings = {"title": title or TITLES[test], "seed": seed, "seats": seats}
+    entries = {key: _entry(folder.name, key, made) for key in made.clips}
+    text = _text(place.name, test, settings, made, entries)
+    _check_ahead(text, place, made)
     try:
+        _check_replaceable(place, folder, made)
         place.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=place.parent, prefix=f".{place.stem}-") as part:
-            entries = {key: _copy(Path(part), folder.name, key, made) for key in made.clips}
-            # All clips are there: only now is a study of that name replaced.
-            shutil.rmtree(folder, ignore_errors=True)
-            shutil.copytree(part, folder)
-        place.write_text(_text(place.name, test, settings, made, entries), encoding="utf-8")
+            written, copies = Path(part, place.name), Path(part, folder.name)
+            written.write_text(text, encoding="utf-8")
+            copies.mkdir()
+            for key, entry in entries.items():
+                shutil.copyfile(made.files[key], Path(part, entry["path"]))
+            # All is there: only now is a study of that name replaced.
+            if folder.exists():
+                shutil.rmtree(folder)
+            copies.rename(folder)
+            written.replace(place)
     except OSError as error:
-        raise StoreError(f"cannot write {place}: {error.strerror}; choose another place.") from None
+        raise StoreError(f"cannot write {place}: {error.strerror or error}; choose another place.") from None
     study = read_study(place)
     return study, [*made.notes, *_doubt_anchors(study), _sum_up(study)]
 
 
-def _copy(folder: Path, name: str, key: str, made: Draft) -> dict[str, Any]:
+def _entry(folder: str, key: str, made: Draft) -> dict[str, Any]:
     source = made.files[key]
     if not source.is_file():
         raise InputError(
             f"{source}: expected an audio file, got none; run the audit again, or drop the clip."
         )
-    target = folder / f"{key}{source.suffix.lower()}"
-    shutil.copyfile(source, target)
-    return {"path": f"{name}/{target.name}", **made.clips[key]}
+    return {"path": f"{folder}/{key}{source.suffix.lower()}", **made.clips[key]}
+
+
+def _check_ahead(text: str, place: Path, made: Draft) -> None:
+    """Refuse a study that could not be run, with the clips where they still are."""
+    study = make_study(yaml.load(text, Loader), str(place))
+    clips = {key: clip.model_copy(update={"path": str(made.files[key])}) for key, clip in study.clips.items()}
+    check_study(study.model_copy(update={"clips": clips}))
+
+
+def _check_replaceable(place: Path, folder: Path, made: Draft) -> None:
+    """Nothing may be lost with the folder but copies that the study there plays."""
+    inside = [source for source in made.files.values() if folder.resolve() in source.resolve().parents]
+    if inside:
+        raise InputError(
+            f"{inside[0]}: expected clips from elsewhere, got one in {folder.name}, where copies go; give "
+            "the study another name."
+        )
+    found = load(place).get("clips") if folder.exists() and place.exists() else None
+    clips = [clip for clip in found.values() if isinstance(clip, dict)] if isinstance(found, dict) else []
+    played = {(place.parent / str(clip.get("path"))).resolve() for clip in clips}
+    for file in sorted(one for one in folder.rglob("*") if not one.is_dir()):
+        if file.resolve() not in played:
+            raise InputError(
+                f"{folder}: expected only clips of {place.name} in what is to be replaced, got {file.name}; "
+                "move it away, or give the study another name."
+            )
 
 
 def _text(

@@ -61,8 +61,8 @@ class Draft:
     def add_clean(self, one: Candidate) -> str:
         return self.add(one.clean, one.clip, condition=CLEAN, level=one.level, label=one.label)
 
-    def add_changed(self, one: Candidate, condition: str = ADVERSARIAL) -> str:
-        """What was made of a clip, with the clip itself as its reference."""
+    def add_changed(self, one: Candidate, condition: str = "") -> str:
+        """What was made of a clip, with the clip itself as its reference. condition: in place of its own."""
         if one.changed is None:
             raise InputError(
                 f"clip {one.clip!r}: expected something made from it to compare it with, got none; take "
@@ -73,7 +73,7 @@ class Draft:
         facts |= {name: f"{one.values[name]:.2f}" for name in ("snr", "p-heard") if name in one.values}
         return self.add(
             one.changed, f"{one.clip}_{one.condition}", reference=self.add_clean(one),
-            condition=condition, level=one.level, label=one.label, facts=facts,
+            condition=condition or one.condition, level=one.level, label=one.label, facts=facts,
         )  # fmt: skip
 
 
@@ -110,11 +110,12 @@ def _draft_naming(made: Draft, found: Sequence[Candidate], most: int, draws: Dra
             f"expected 2 to {MOST_CHOICES} labels to choose from, got {len(labels)}; naming is for words out "
             "of a list: take clips with such labels, or another test."
         )
-    items = []
-    for number, one in enumerate(take_turns(found, most, draws)):
-        changed = one.changed is not None and number % 2
-        items.append(made.add_changed(one) if changed else made.add_clean(one))
-    return {"items": items, "choices": labels}
+    changed = take_turns([one for one in found if one.changed is not None], most // 2, draws)
+    heard = {one.clip for one in changed}
+    # Clips that are not heard changed come first.
+    clean = sorted(_distinct(found, draws), key=lambda one: one.clip in heard)[: most - len(changed)]
+    items = [*map(made.add_clean, clean), *map(made.add_changed, changed)]
+    return {"items": list(dict.fromkeys(items)), "choices": labels}
 
 
 def _draft_abx(made: Draft, found: Sequence[Candidate], most: int, draws: Draws) -> dict[str, Any]:
@@ -126,14 +127,14 @@ def _draft_mushra(made: Draft, found: Sequence[Candidate], most: int, draws: Dra
     for group in _by_clip(found, most, draws):
         chosen = take_turns(group, MOST_RATED, draws)
         chosen = sorted(chosen, key=lambda one: one.condition)
-        clips = [made.add_changed(one, one.condition) for one in chosen]
+        clips = [made.add_changed(one) for one in chosen]
         items.append({"reference": made.add_clean(group[0]), "clips": clips})
     return {"items": items}
 
 
 def _draft_preference(made: Draft, found: Sequence[Candidate], most: int, draws: Draws) -> dict[str, Any]:
     chosen = take_turns(found, most, draws)
-    items = [{"a": made.add_clean(one), "b": made.add_changed(one, one.condition)} for one in chosen]
+    items = [{"a": made.add_clean(one), "b": made.add_changed(one)} for one in chosen]
     return {"items": items, "per_listener": min(len(items), 24)}
 
 
@@ -146,7 +147,7 @@ def _draft_closer(made: Draft, found: Sequence[Candidate], most: int, draws: Dra
                 f"clip {group[0].clip!r}: expected two things made from it, to ask which is closer, got one; "
                 "take an audit with two attacks or budgets, or pairs."
             )
-        a, b = (made.add_changed(one, one.condition) for one in two)
+        a, b = (made.add_changed(one) for one in two)
         items.append({"reference": made.add_clean(group[0]), "a": a, "b": b})
     return {"items": items, "per_listener": min(len(items), 24)}
 
@@ -231,11 +232,11 @@ def _draft_v6(made: Draft, found: Sequence[Candidate], draws: Draws) -> None:
             # The first half of the words is clean here, and the second half in the next experiment.
             halves = twelve[NAMED // 2 :] + twelve[: NAMED // 2] if number % 2 else twelve
             named[name] = [made.add_clean(one) for one in halves[:clean]]
-            named[name] += [made.add_changed(one) for one in halves[clean:]]
+            named[name] += [made.add_changed(one, ADVERSARIAL) for one in halves[clean:]]
             many = len(own) >= 3 * (NAMED + COMPARED)
             first = 3 * NAMED + COMPARED * number if many else NAMED * (number + 1)
             six = [own[(first + place) % len(own)] for place in range(COMPARED)]
-            compared[name] = [made.add_changed(one) for one in six]
+            compared[name] = [made.add_changed(one, ADVERSARIAL) for one in six]
     made.blocks += [
         {"test": "naming", "choices": labels, "sets": named},
         {"test": "abx", "sets": compared},

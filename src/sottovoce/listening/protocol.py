@@ -16,6 +16,8 @@ Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-
 """An opaque name of a clip, a screen or a session."""
 Token = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{43}$")]
 Text = Annotated[str, Field(max_length=4000)]
+Long = Annotated[str, Field(max_length=20_000)]
+"""What may fill a page, such as the consent that an ethics board asks for."""
 CLOSED: dict[str, JsonValue] = {"additionalProperties": False}
 """Of a mapping: there is no key but those that its pattern lets through, and the schema is to say so."""
 Rating = Annotated[int, Field(ge=0, le=100, strict=True)]
@@ -52,7 +54,7 @@ class Trial(Shown):
 class Consent(Shown):
     kind: Literal["consent"] = "consent"
     title: Text
-    text: Text
+    text: Long
 
 
 class Notice(Shown):
@@ -60,7 +62,7 @@ class Notice(Shown):
 
     kind: Literal["notice"] = "notice"
     title: Text
-    text: Text
+    text: Long
     rest_seconds: Annotated[int, Field(ge=0, le=600)] = 0
 
 
@@ -163,9 +165,10 @@ class Done(Shown):
 
     kind: Literal["done"] = "done"
     title: Text
-    text: Text
+    text: Long
     code: Text | None = None
-    link: Text | None = None
+    # What the listener came with is in it: it may be longer than the study has it.
+    link: str | None = None
 
 
 Screen = Annotated[
@@ -258,7 +261,7 @@ class Feedback(Message):
     """What is said after a teaching trial."""
 
     right: bool
-    text: Text
+    text: Long
 
 
 class Next(Message):

@@ -1,5 +1,5 @@
 """What results leave: `report.html` (one file that needs no network), figures, and CSV: one row an answer,
-and one file a table. All of it says whose answers it holds."""
+one row a session, and one file a table. All of it says whose answers it holds."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from matplotlib.figure import Figure
 
 from sottovoce import __version__
 from sottovoce.errors import StoreError
+from sottovoce.listening.calibration import Known
 from sottovoce.listening.results import Results, analyse
-from sottovoce.listening.rows import TITLES, AnswerRow, Who
+from sottovoce.listening.rows import TITLES, VISIT_COLUMNS, AnswerRow, Visit, Who
 from sottovoce.listening.searches import Sounds
 from sottovoce.listening.sheets import Drawing, Table, write_csv
 from sottovoce.listening.study import Study
@@ -79,8 +80,9 @@ img { max-width: 100%; background: #fff; border-radius: 8px; }
 </html>
 """
 ANSWER_COLUMNS = (
-    "listeners", "session", "seat", "simulated", "accepted", "reason", "place", "kind", "block", "teaching",
-    "sentinel", "clip", "condition", "level", "right", "seconds", "given", "truth", "roles", "facts", "plays",
+    "listeners", "session", "seat", "simulated", "accepted", "reason", "notes", "place", "kind", "block",
+    "teaching", "sentinel", "clip", "condition", "level", "right", "seconds", "given", "truth", "roles",
+    "facts", "plays",
 )  # fmt: skip
 
 
@@ -98,27 +100,39 @@ def render(results: Results) -> str:
     )
 
 
-def render_so_far(study: Study, rows: Sequence[AnswerRow], sounds: Sounds | None = None) -> str:
-    """The page of a study that is under way: of people; of simulated listeners while there is nobody else."""
+def render_so_far(
+    study: Study, rows: Sequence[AnswerRow], sounds: Sounds | None = None, known: Known | None = None
+) -> str:
+    """The page of a study that is under way: of people; of simulated listeners while there is nobody else.
+
+    sounds, known: as of `results.analyse`.
+    """
     who: Who = "people" if any(not row.simulated for row in rows) else "simulated"
     if not rows:
         empty = Results(title=study.title, who="people", rows=(), found=("No answers yet.",))
         return render(empty)
-    return render(analyse(study, rows, who=who, sounds=sounds))
+    return render(analyse(study, rows, who=who, sounds=sounds, known=known))
 
 
-def write(results: Results, folder: Path) -> Path:
-    """Write everything into a folder; returns the page. Names begin with "simulated-" where that is due."""
+def write(results: Results, folder: Path, visits: Sequence[Visit] = ()) -> Path:
+    """Write everything into a folder; returns the page. Names begin with "simulated-" where that is due.
+
+    visits: sessions, of which those are written that the results are about.
+    """
     page = folder / file_name(results.who, "report.html")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for table in results.tables:
+        for table in [*results.tables, *([] if results.exposure is None else [results.exposure])]:
             name = file_name(results.who, f"{table.name}.csv")
             (folder / name).write_text(table.to_csv(results.who), encoding="utf-8")
         for one in results.drawings:
             one.figure.savefig(folder / file_name(results.who, f"{one.name}.png"), dpi=130)
         answers = folder / file_name(results.who, "answers.csv")
         answers.write_text(answers_csv(results.rows), encoding="utf-8")
+        if visits:
+            wanted = [one for one in visits if results.who in ("mixed", _whose(one))]
+            sessions = folder / file_name(results.who, "sessions.csv")
+            sessions.write_text(write_csv(VISIT_COLUMNS, [one.line() for one in wanted]), encoding="utf-8")
         page.write_text(render(results), encoding="utf-8")
     except OSError as error:
         raise StoreError(
@@ -131,6 +145,10 @@ def file_name(who: Who, name: str) -> str:
     return name if who == "people" else f"{who}-{name}"
 
 
+def _whose(one: AnswerRow | Visit) -> Who:
+    return "simulated" if one.simulated else "people"
+
+
 def answers_csv(rows: Sequence[AnswerRow]) -> str:
     """One row an answer; what has parts is JSON."""
     return write_csv(ANSWER_COLUMNS, [_answer_line(row) for row in rows])
@@ -138,7 +156,7 @@ def answers_csv(rows: Sequence[AnswerRow]) -> str:
 
 def _answer_line(row: AnswerRow) -> list[Any]:
     known: dict[str, Any] = {
-        "listeners": TITLES["simulated" if row.simulated else "people"],
+        "listeners": TITLES[_whose(row)],
         "clip": row.fact("clip"),
         "condition": row.fact("condition"),
         "level": row.fact("level"),

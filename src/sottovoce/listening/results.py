@@ -9,6 +9,8 @@ from typing import final
 
 from sottovoce.errors import InputError
 from sottovoce.listening.analyse import Rate
+from sottovoce.listening.calibration import Known
+from sottovoce.listening.design import exposure
 from sottovoce.listening.rows import AnswerRow, Who, choose, counted, sessions
 from sottovoce.listening.searches import Sounds
 from sottovoce.listening.sections_counts import show_abx, show_choices, show_naming
@@ -20,12 +22,16 @@ from sottovoce.listening.study import Study
 @final
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """All that is known of a study's answers. rows: all of them, whether they count or not."""
+    """All that is known of a study's answers. rows: all of them, whether they count or not.
+
+    exposure: how often each clip was heard; a file alone, as it may be long.
+    """
 
     title: str
     who: Who
     rows: Sequence[AnswerRow]
     found: tuple[Found, ...] = ()
+    exposure: Table | None = None
 
     @property
     def tables(self) -> list[Table]:
@@ -51,24 +57,26 @@ def analyse(
     unfinished: bool = False,
     sounds: Sounds | None = None,
     ear: str | None = "learned",
+    known: Known | None = None,
 ) -> Results:
     """Everything that the answers to a study say.
 
     who: of people, of simulated listeners or of both; see `rows.choose`. unfinished: whether sessions that
     were not finished count. sounds: the clips as they were heard, for the ear; None: it is not asked.
-    ear: the name of one, whose predictions are held against the answers.
+    ear: the name of one, whose predictions are held against the answers. known: predictions of this ear that
+    need not be made again; gets those that are.
     """
     chosen, mark = choose(rows, who)
     if not chosen:
         raise InputError(f"expected answers of {mark} listeners, got none; collect some first.")
-    results = Results(title=study.title, who=mark, rows=chosen).add([_session_table(chosen, unfinished)])
-    results = results.add(_check_tables(chosen))
     kept = counted(chosen, unfinished=unfinished)
+    results = Results(title=study.title, who=mark, rows=chosen, exposure=_exposure_table(study, chosen, kept))
+    results = results.add([_session_table(chosen, unfinished), *_check_tables(chosen)])
     if not kept:
         return results.add(["No answer counts yet: no session is finished and accepted."])
     published = study.preset == "v6"
     results = results.add(show_naming(kept, mark, published)).add(show_abx(kept, mark, published))
-    results = results.add(show_searches(kept, mark)).add(show_calibration(kept, mark, sounds, ear))
+    results = results.add(show_searches(kept, mark)).add(show_calibration(kept, mark, sounds, ear, known))
     results = results.add(show_mushra(kept, mark))
     return results.add(show_choices(kept, mark, "preference")).add(show_choices(kept, mark, "closer"))
 
@@ -76,21 +84,50 @@ def analyse(
 def _session_table(rows: Sequence[AnswerRow], unfinished: bool) -> Table:
     found = [some[-1] for some in sessions(rows).values()]
     reasons = Counter(row.reason or "no reason given" for row in found if row.accepted is False)
+    notes = Counter(row.notes for row in found if row.accepted and row.notes)
     lines: list[tuple[str, int]] = [
         ("begun, with an answer at least", len(found)),
         ("accepted", sum(row.accepted is True for row in found)),
+        *((f"accepted, but: {note}", count) for note, count in notes.most_common()),
         ("not finished", sum(row.accepted is None for row in found)),
         ("discarded", sum(reasons.values())),
         *((f"discarded: {reason}", count) for reason, count in reasons.most_common()),
     ]
     return Table(
-        name="sessions",
+        name="session-counts",
         title="Sessions",
         columns=(Column("sessions"), Column("count", "count")),
         rows=lines,
         note="Accepted sessions and those not finished are analysed below."
         if unfinished
         else "Only accepted sessions are analysed below.",
+    )
+
+
+def _exposure_table(study: Study, rows: Sequence[AnswerRow], kept: Sequence[AnswerRow]) -> Table:
+    """In how many trials each clip was heard: teaching is left out, sentinels are not."""
+    planned = exposure(study)
+    answered, counts = (
+        Counter(key for row in some if row.block >= 0 and not row.teaching for key in set(row.roles.values()))
+        for some in (rows, kept)
+    )
+    lines = []
+    for key in [*study.clips, *sorted(answered.keys() - study.clips.keys())]:
+        clip = study.clips.get(key)
+        about = ("", "") if clip is None else (clip.condition, clip.level)
+        lines.append((key, *about, planned.get(key) or None, answered[key], counts[key]))
+    return Table(
+        name="exposure",
+        title="How often each clip was heard",
+        columns=(
+            Column("clip"),
+            Column("condition"),
+            Column("level"),
+            Column("trials planned", "count"),
+            Column("trials answered", "count"),
+            Column("trials that count", "count"),
+        ),
+        rows=lines,
     )
 
 

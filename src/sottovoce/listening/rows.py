@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal, final
 
 from sottovoce.errors import InputError
@@ -15,6 +17,10 @@ TITLES: Mapping[Who, str] = {
     "mixed": "people and SIMULATED listeners, mixed",
 }
 """Whose answers they are, in words that stand beside every figure."""
+VISIT_COLUMNS = (
+    "listeners", "session", "seat", "state", "accepted", "reason", "notes", "arrived_with", "code", "created",
+    "finished",
+)  # fmt: skip
 
 
 @final
@@ -26,6 +32,7 @@ class AnswerRow:
     place: of the screen in the session. kind: of the screen. block: of the study; -1 outside blocks.
     roles: clip keys by the labels of the slots. truth, facts: as kept of the screen; given: the answer.
     seconds: that it took. plays: how often each slot was played. reason: why a session does not count.
+    notes: checks that the listener failed and was let through.
     """
 
     session: str
@@ -44,6 +51,7 @@ class AnswerRow:
     seconds: float
     plays: Mapping[str, int] = field(default_factory=dict)
     reason: str = ""
+    notes: str = ""
 
     @property
     def asked(self) -> bool:
@@ -72,6 +80,38 @@ class AnswerRow:
             f"session {self.session!r}, screen {self.place}: expected a slot {role!r}, got "
             f"{', '.join(self.roles) or 'none'}; was the answer given to another version of the study?"
         )
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Visit:
+    """One session, whether anything was answered or not.
+
+    state: "open", "abandoned" or "finished". accepted, reason, notes: as of its answers. arrived_with: what
+    the recruiting site put in the address. code: what the listener was given at the end. Times are UTC.
+    """
+
+    session: str
+    seat: int
+    simulated: bool
+    state: str
+    accepted: bool | None
+    reason: str
+    notes: str
+    arrived_with: Mapping[str, str]
+    code: str
+    created: datetime
+    finished: datetime | None
+
+    def line(self) -> list[Any]:
+        """For a CSV with VISIT_COLUMNS; what has parts is JSON."""
+        known: dict[str, Any] = {
+            "listeners": TITLES["simulated" if self.simulated else "people"],
+            "arrived_with": json.dumps(dict(self.arrived_with), ensure_ascii=False, sort_keys=True),
+            "created": self.created.isoformat(timespec="seconds"),
+            "finished": "" if self.finished is None else self.finished.isoformat(timespec="seconds"),
+        }
+        return [known[name] if name in known else getattr(self, name) for name in VISIT_COLUMNS]
 
 
 def choose(rows: Iterable[AnswerRow], who: Who | None = None) -> tuple[list[AnswerRow], Who]:

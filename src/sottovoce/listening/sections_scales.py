@@ -8,7 +8,7 @@ from typing import Any
 from sottovoce import registry
 from sottovoce.errors import SottovoceError, UnknownName
 from sottovoce.listening import figures
-from sottovoce.listening.calibration import Calibration, calibrate, predict, read_pairs
+from sottovoce.listening.calibration import Calibration, Known, calibrate, predict, read_pairs
 from sottovoce.listening.mushra_stats import (
     Difference,
     Screened,
@@ -40,7 +40,7 @@ def show_searches(rows: Sequence[AnswerRow], who: Who) -> list[Found]:
 
 
 def show_calibration(
-    rows: Sequence[AnswerRow], who: Who, sounds: Sounds | None, ear: str | None
+    rows: Sequence[AnswerRow], who: Who, sounds: Sounds | None, ear: str | None, known: Known | None = None
 ) -> list[Found]:
     """What an ear predicts beside the answers; a note where it cannot be asked."""
     pairs = read_pairs(rows)
@@ -48,7 +48,7 @@ def show_calibration(
         return []
     try:
         judge: Ear = registry.build("ear", ear, {})
-        found = calibrate(pairs, predict(judge, pairs, sounds))
+        found = calibrate(pairs, predict(judge, pairs, sounds, known))
     except UnknownName:
         raise
     except SottovoceError as error:

@@ -22,8 +22,8 @@ from sottovoce.listening.screens import screen, teach
 from sottovoce.listening.steps import LABELS, Step, step_of
 from sottovoce.listening.study import Headphones, Study
 from sottovoce.perception.jnd import Jnd
-from sottovoce.perception.session import Kind, judge_session
 from sottovoce.perception.session import Slot as Asked
+from sottovoce.perception.session import judge_session
 
 __all__ = ["Course", "Step", "Verdict", "screen"]
 
@@ -49,10 +49,11 @@ class Verdict(NamedTuple):
 
 
 class Stand(NamedTuple):
-    """Where a session is: what makes the next step, or how it ended."""
+    """Where a session is: what makes the next step, or how it ended. notes: checks that were failed."""
 
     make: Make | None
     outcome: str = ""
+    notes: tuple[str, ...] = ()
 
 
 @final
@@ -80,6 +81,8 @@ class Course:
         if stand.make is not None:
             return replace(stand.make(), place=len(done)), self._share(done)
         facts = {"outcome": stand.outcome, **self._code(stand.outcome)}
+        if stand.notes:
+            facts["notes"] = "; ".join(stand.notes)
         return Step(len(done), "done", facts=facts), 1.0
 
     def progress(self, done: Done) -> float:
@@ -104,16 +107,18 @@ class Course:
         return Verdict(not reasons, "; ".join(reasons))
 
     def _stand(self, done: Done) -> Stand:
-        walk = self._walk()
+        notes: list[str] = []
+        walk = self._walk(notes)
         try:
             make = next(walk)
             for kept in done:
                 make = walk.send(kept)
         except StopIteration as end:
-            return Stand(None, str(end.value))
+            return Stand(None, str(end.value), tuple(notes))
         return Stand(make)
 
-    def _walk(self) -> Walk:
+    def _walk(self, notes: list[str]) -> Walk:
+        """notes: gets what is held against a listener who may go on all the same."""
         study = self.study
         if study.consent is not None:
             _, given = yield _ask("consent")
@@ -125,13 +130,17 @@ class Course:
             yield _ask("volume", roles={LABELS["noise"]: NOISE})
         if study.headphones is not None:
             passed = yield from self._check_headphones(study.headphones)
-            if not passed and study.headphones.fail == "end":
-                return "headphones"
+            if not passed:
+                if study.headphones.fail == "end":
+                    return "headphones"
+                notes.append(REASONS["headphones"])
         for number, test in enumerate(study.attention):
             roles, facts = {LABELS["clip"]: test.clip}, {"test": str(number)}
             asked, given = yield _ask("attention", roles=roles, truth={"choice": test.answer}, facts=facts)
-            if given.choice != asked.truth["choice"] and test.fail == "end":
-                return "attention"
+            if given.choice != asked.truth["choice"]:
+                if test.fail == "end":
+                    return "attention"
+                notes.append(f"{REASONS['attention']}: {test.clip}")
         for number, block in enumerate(study.blocks):
             yield from self._run_block(number, block)
         if study.questionnaire:
@@ -195,19 +204,28 @@ class Course:
         return step_of(planned, {"first": first, "second": second}, truth)
 
     def _trends(self, done: Done) -> Iterator[str]:
-        """Blocks in which every comparison got the same answer, although strengths ran to both ends."""
+        """Blocks in which every comparison got the same answer, although strengths ran to both ends.
+
+        Nobody need hear the strongest step of a ladder of attacks: "same" to all of it speaks against nobody.
+        A coarse ladder may never come to its weakest step: until it does, nor does "different" to all.
+        """
         for number, block in enumerate(self.study.blocks):
             if not isinstance(block, SameDifferentBlock):
                 continue
-            if any(track.direction is None for track in block.all_items()):
-                # Nobody need hear the strongest step of a ladder of attacks.
-                continue
-            rows = [(step, given) for step, given in done if step.block == number and not step.teaching]
-            kinds: list[Kind] = ["sentinel" if step.sentinel else "comparison" for step, _ in rows]
-            # Sentinels are counted over the whole session, and within what the study allows.
-            told: list[Any] = [given for _, given in rows]
-            heard = [one.different or kind == "sentinel" for kind, one in zip(kinds, told, strict=True)]
-            yield from judge_session([Asked(kind) for kind in kinds], heard).reasons
+            rows: list[tuple[Step, Any]] = [
+                (step, given)
+                for step, given in done
+                if step.block == number and not step.teaching and not step.sentinel
+            ]
+            tracks = [block.pools[step.facts["set"]][int(step.facts["track"])] for step, _ in rows]
+            heard = [given.different for _, given in rows]
+            at_end = any(
+                step.truth["strength"] == block.levels(track)[0]
+                for (step, _), track in zip(rows, tracks, strict=True)
+            )
+            if not (all(heard) and at_end):
+                heard = [one for one, track in zip(heard, tracks, strict=True) if track.steps is None]
+            yield from judge_session([Asked("comparison")] * len(heard), heard).reasons
 
     def _code(self, outcome: str) -> dict[str, str]:
         completion = self.study.completion

@@ -17,6 +17,7 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.record import Record
 from sottovoce.data.corpora import SUFFIXES, open_corpus
 from sottovoce.errors import InputError, UnknownName
+from sottovoce.listening.study import expand
 
 CLEAN_FOLDERS = ("clean", "reference", "references", "original")
 PAIRS, KEY = "pairs.csv", "key.csv"
@@ -71,7 +72,7 @@ class Compared(NamedTuple):
 
 def read_run(path: str | Path, level: str = "intensity") -> list[Candidate]:
     """What an audit attacked and kept the audio of. level: the fact or figure that clips are tranched by."""
-    folder = RunFolder(Path(path).expanduser())
+    folder = RunFolder(expand(path, "run"))
     folder.plan()
     found = [_of_record(folder.path, record, level) for record in folder.records() if _is_heard(record)]
     if not found:
@@ -121,7 +122,7 @@ def read_clips(path: str | Path) -> list[Candidate] | list[Compared]:
     A folder with clean/ in it: its other folders are conditions, files of one name belong together.
     A folder of class folders, or of files alone.
     """
-    place = Path(path).expanduser()
+    place = expand(path, "clips")
     if (place / PAIRS).is_file():
         return _read_pairs(place / PAIRS)
     if place.is_file() and place.suffix.lower() == ".csv":

@@ -111,7 +111,7 @@ def prepare(study: Study, folder: str | Path, tell: Tell | None = None) -> Shelf
         sounds |= _finish(study, blocks, clips, made)
     for test in study.attention:
         sounds.setdefault(test.clip, Sound(*clips[test.clip][:2], len(clips[test.clip].samples)))
-    return Shelf(sounds | _around(study, clips))
+    return Shelf(sounds | _around(study, [sounds[key] for key in clips]))
 
 
 def _load(study: Study, key: str) -> Raw:
@@ -155,13 +155,18 @@ def _finish(
         if isinstance(block, MushraBlock):
             for rack in [*block.all_items(), *block.teaching]:
                 sounds |= _anchors(block, rack, clips[rack.reference])
-    peak = max(float(np.abs(raw.samples).max()) * gains[raw.source] for raw in sounds.values())
+    peak = max(_peak(raw.samples) * gains[raw.source] for raw in sounds.values())
     # Negative full scale is no clipping, so that clips which were recorded too loud stay as they are.
     down = (STEPS - 1) / peak if peak > STEPS else 1.0
     frames = max(len(raw.samples) for raw in sounds.values())
     return {
         key: Sound(raw.samples, raw.rate, frames, gains[raw.source] * down) for key, raw in sounds.items()
     }
+
+
+def _peak(samples: Array) -> float:
+    """The largest sample by its size; that of -32768 is not among numbers of 16 bits."""
+    return max(float(samples.max()), -float(samples.min()))
 
 
 def _anchors(block: MushraBlock, rack: Rack, reference: Raw) -> dict[str, Raw]:
@@ -182,11 +187,12 @@ def _match(clips: Mapping[str, Raw], study: Study) -> dict[str, float]:
 
 
 def _level_db(raw: Raw, loudness: str) -> float:
-    samples = raw.samples / STEPS
     if loudness == "rms":
-        power = float(np.mean(samples**2))
-        return 10 * float(np.log10(power)) if power > 0 else -np.inf
+        rms = _rms(raw.samples)
+        return 20 * float(np.log10(rms)) if rms > 0 else -np.inf
     import pyloudnorm
+
+    samples = raw.samples / STEPS
 
     if len(samples) < SHORTEST_LUFS_SECONDS * raw.rate:
         raise InputError(
@@ -195,6 +201,10 @@ def _level_db(raw: Raw, loudness: str) -> float:
         )
     with np.errstate(divide="ignore"):
         return float(pyloudnorm.Meter(raw.rate).integrated_loudness(samples))
+
+
+def _rms(samples: Array) -> float:
+    return float(np.sqrt(np.mean((samples / STEPS) ** 2)))
 
 
 def _renders(block: Block) -> list[Job]:
@@ -235,12 +245,15 @@ def _render(clip: Raw, direction: str, strengths: Sequence[float], seed: int, fo
     return found
 
 
-def _around(study: Study, clips: Mapping[str, Raw]) -> dict[str, Sound]:
-    """What is heard before the first block: the noise to set the volume by, and three tones."""
-    rate = next(iter(clips.values())).rate
+def _around(study: Study, clips: Sequence[Sound]) -> dict[str, Sound]:
+    """What is heard before the first block: the noise to set the volume by, and three tones.
+
+    clips: as they will be played, with their gains.
+    """
+    rate = clips[0].rate
     sounds: dict[str, Sound] = {}
     if study.volume:
-        levels = [10 ** (_level_db(raw, "rms") / 20) for raw in clips.values()]
+        levels = [_rms(clip.samples) * clip.gain for clip in clips]
         loud = max(levels) or DEFAULT_RMS
         noise = volume_noise(rate, loud, min(levels), study.seed)
         sounds[NOISE] = Sound(noise, rate, len(noise))

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from string import Formatter
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 import yaml
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from sottovoce.errors import InputError, UnknownName
 from sottovoce.listening.blocks import TESTS, Block, Key, Strict
-from sottovoce.listening.protocol import Question
+from sottovoce.listening.protocol import Long, Question, Text
 
 PRESETS = ("v6", *TESTS)
 
@@ -57,9 +57,9 @@ class Attention(Strict):
     """A word to be heard in a sentence. answer: the right one of the choices."""
 
     clip: Key
-    choices: Annotated[list[str], Field(min_length=2, max_length=40)]
+    choices: Annotated[list[Text], Field(min_length=2, max_length=40)]
     answer: str
-    question: str = "Which of these words do you hear in the sentence?"
+    question: Text = "Which of these words do you hear in the sentence?"
     fail: Literal["end", "note"] = "end"
 
     @model_validator(mode="after")
@@ -80,10 +80,10 @@ class Completion(Strict):
     `{assignmentId}`, are filled in.
     """
 
-    text: str = "Thank you. Your answers are saved."
-    code: str | None = None
-    screened_code: str | None = None
-    link: str | None = None
+    text: Long = "Thank you. Your answers are saved."
+    code: Text | None = None
+    screened_code: Text | None = None
+    link: Text | None = None
 
     @field_validator("link")
     @classmethod
@@ -92,7 +92,11 @@ class Completion(Strict):
             return None
         try:
             parts = urlsplit(link)
-            names = [name for _, name, _, _ in Formatter().parse(link) if name is not None]
+            fields = [
+                (name, spec or turned)
+                for _, name, spec, turned in Formatter().parse(link)
+                if name is not None
+            ]
         except ValueError as error:
             raise InputError(
                 f"expected a link such as https://example.org/?cc={{code}}, got {link!r} ({error})"
@@ -103,7 +107,7 @@ class Completion(Strict):
                 f"expected a link that starts with https:// and a host that is spelled out, got {link!r}; "
                 "put {names} behind the host"
             )
-        if not all(name.isidentifier() for name in names):
+        if not all(name.isidentifier() and not more for name, more in fields):
             raise InputError(f"expected names such as {{PROLIFIC_PID}} in the link, got {link!r}; mend them")
         return link
 
@@ -122,8 +126,8 @@ class Study(Strict):
     seats: Annotated[int, Field(ge=1, le=100_000)] = 18
     level: Literal["as-is", "matched"] = "as-is"
     loudness: Literal["rms", "lufs"] = "rms"
-    consent: str | None = None
-    instructions: str = ""
+    consent: Long | None = None
+    instructions: Long = ""
     volume: bool = True
     headphones: Headphones | None = None
     attention: list[Attention] = Field(default_factory=list)
@@ -133,6 +137,8 @@ class Study(Strict):
     preset: str | None = None
     clips: dict[Key, Clip]
     blocks: Annotated[list[Block], Field(min_length=1)]
+    _sounds: dict[str, str] = PrivateAttr(default_factory=dict)
+    """SHA-256 of the files that are played, by clip; of a study that was read from a file alone."""
 
     @field_validator("preset")
     @classmethod
@@ -156,27 +162,45 @@ class Study(Strict):
 
     @property
     def digest(self) -> str:
-        """Stands for everything in the study but where its files lie: 64 hex digits."""
+        """Stands for the study and the sound of its clips, wherever these lie: 64 hex digits."""
         names = {
             key: clip.model_copy(update={"path": Path(clip.path).name}) for key, clip in self.clips.items()
         }
-        return sha256(self.model_copy(update={"clips": names}).model_dump_json().encode()).hexdigest()
+        text = self.model_copy(update={"clips": names}).model_dump_json()
+        sounds = "".join(f"\n{key}: {value}" for key, value in sorted(self._sounds.items()))
+        return sha256(f"{text}{sounds}".encode()).hexdigest()
 
 
 def read_study(path: str | Path) -> Study:
     """A study from YAML, with the paths of its clips made absolute, and nothing in it left to find out."""
-    from sottovoce.listening.checks import check_study
+    from sottovoce.listening.checks import check_study, played_keys
 
-    place = Path(path).expanduser()
-    study = make_study(_load(place), str(place))
+    place = expand(path, "study")
+    study = make_study(load(place), str(place))
     here = place.resolve().parent
     clips = {
-        key: clip.model_copy(update={"path": str(here / Path(clip.path).expanduser())})
+        key: clip.model_copy(update={"path": str(here / expand(clip.path, f"clip {key!r}"))})
         for key, clip in study.clips.items()
     }
     study = study.model_copy(update={"clips": clips})
     check_study(study)
+    study._sounds = {key: _hash_file(Path(clips[key].path)) for key in played_keys(study)}
     return study
+
+
+def expand(path: str | Path, place: str) -> Path:
+    """A path with its ~ filled in. place: where it was given, for the error."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise InputError(
+            f"{place}: expected a path, got {str(path)!r}, whose user is not known; write it out."
+        ) from None
+
+
+def _hash_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
 
 
 def make_study(content: dict[str, Any], place: str = "study") -> Study:
@@ -192,36 +216,41 @@ def make_study(content: dict[str, Any], place: str = "study") -> Study:
         raise InputError(f"{place}{', ' if where else ''}{where}: {what.rstrip('.')}.") from None
 
 
-class _Loader(yaml.SafeLoader):
+class Loader(yaml.SafeLoader):
     """YAML in which yes, no, on and off are the words that people say, and every key is there once."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
+            line = key_node.start_mark.line + 1
+            if not isinstance(key, Hashable):
+                raise InputError(
+                    f"line {line}: expected a name before the colon, got {_short(key)}; mend it."
+                )
             if key in seen:
                 raise InputError(
-                    f"line {key_node.start_mark.line + 1}: expected every id once, got {key!r} twice; "
-                    "rename one of them."
+                    f"line {line}: expected every id once, got {key!r} twice; rename one of them."
                 )
             seen.add(key)
         return super().construct_mapping(node, deep)
 
 
-_Loader.yaml_implicit_resolvers = {
+Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:bool" or first in "tTfF"]
     for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 
 
-def _load(path: Path) -> dict[str, Any]:
+def load(path: Path) -> dict[str, Any]:
+    """What a study file holds, not yet looked at."""
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader)
     except InputError as error:
         raise InputError(f"{path}, {error}") from None
     except OSError as error:
         raise InputError(f"{path}: expected a study file, got {error.strerror}; check the path.") from None
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise InputError(
             f"{path}: expected a study in YAML, got something else ({reason}); mend it."

@@ -87,6 +87,25 @@ def test_who_does_not_agree_is_asked_nothing(open_hall: Any, visit: Any, dress: 
     assert listener.page.locator(".code").count() == 0
 
 
+def test_the_next_listener_at_the_same_machine(open_hall: Any, visit: Any, dress: Any) -> None:
+    """The address alone shows the last listener's end; from there the next one begins."""
+    hall = open_hall(dress("abx"))
+    listener = visit(hall).come()
+    page, first = listener.page, listener.token
+    page.get_by_role("button", name="I do not agree").click()
+    assert listener.kind == "done"
+    listener.come()
+    assert (listener.kind, listener.token) == ("done", first)
+    page.get_by_role("link", name="Another listener").click()
+    page.get_by_role("button", name="I agree").wait_for()
+    assert listener.token != first
+    listener.answer()
+    listener.until("notice")
+    assert len({row.session for row in hall.rows()}) == 2
+    assert page.url == f"{hall.address}#s={listener.token}"
+    assert listener.faults == []
+
+
 @pytest.mark.slow
 def test_who_misses_the_word_goes_home(open_hall: Any, visit: Any, dress: Any) -> None:
     hall = open_hall(dress("abx", headphones=None))

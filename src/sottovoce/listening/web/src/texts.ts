@@ -46,6 +46,7 @@ export const texts = {
   copyByHand: "The code is selected: copy it with your keyboard.",
   goBack: "Go back to the study's site",
   canClose: "You can close this page.",
+  another: "Another listener",
   missing: {
     before: "Before you go on:",
     hear: (what: string) => `hear ${what} to the end`,

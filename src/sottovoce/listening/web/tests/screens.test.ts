@@ -283,7 +283,21 @@ test("done: code, copy and a link that is a web address", async () => {
   expect(find(".code").textContent).toBe("SV-7K2M-Q9");
   expect(find<HTMLAnchorElement>("a").href).toBe("https://app.prolific.com/submissions/complete?cc=SV7K2MQ9");
   await show("done", { link: "javascript:alert(1)", code: null });
-  expect(place.querySelector("a, .code")).toBeNull();
+  expect(place.querySelector('a:not([href="?new=1"]), .code')).toBeNull();
+});
+
+test("done: another listener may begin, unless a recruiting site sent this one", async () => {
+  const another = () => place.querySelector('a[href="?new=1"]')?.textContent;
+  try {
+    window.history.replaceState(null, "", "/?tap=1#s=tok");
+    await show("done");
+    expect(another()).toBe("Another listener");
+    window.history.replaceState(null, "", "/?PROLIFIC_PID=p7#s=tok");
+    await show("done");
+    expect(another()).toBeUndefined();
+  } finally {
+    window.history.replaceState(null, "", "/");
+  }
 });
 
 test("letters and digits can be switched off; Space and Enter stay", async () => {

@@ -2,6 +2,7 @@
 import { h, paragraphs, setText } from "../dom";
 import type { ScreenOf } from "../messages";
 import type { Feedback } from "../protocol";
+import { arrivedWith } from "../session";
 import { texts } from "../texts";
 import { button, heading, type Stage, type View } from "../widgets";
 
@@ -54,6 +55,10 @@ export function showDone(screen: ScreenOf<"done">, stage: Stage): View {
       ? h("p", {}, h("a", { href: link, class: "button primary" }, texts.goBack))
       : h("p", {}, texts.canClose),
   );
+  // Who came from a recruiting site came alone; without one, a lab may have the next listener at hand.
+  if (Object.keys(arrivedWith(window.location.search)).length === 0) {
+    root.append(h("p", {}, h("a", { href: "?new=1", class: "button" }, texts.another)));
+  }
   return { root, refresh: () => undefined };
 }
 
