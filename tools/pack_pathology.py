@@ -18,7 +18,7 @@ from sottovoce.data.corpora import open_corpus
 from sottovoce.data.folds import speaker_labels
 from sottovoce.data.load import Clip, Corpus, Entry
 from sottovoce.data.pack import save_pack
-from sottovoce.data.pathology import CONTROL, PATHOLOGICAL
+from sottovoce.data.pathology import clinical
 from sottovoce.data.proxy import SEVERITY, SPEAKERS, proxy
 from sottovoce.errors import InputError, SottovoceError
 
@@ -69,13 +69,8 @@ def main() -> None:
         if name == "proxy":
             corpus = proxy(data, wanted.speakers, tuple(wanted.severity), wanted.seed)
         else:
-            corpus = open_corpus(wanted.corpus)
+            corpus = clinical(open_corpus(wanted.corpus))
         labels = speaker_labels(corpus)
-        strange = set(labels.values()) - {CONTROL, PATHOLOGICAL}
-        if strange:
-            raise InputError(
-                f"expected the labels {CONTROL} and {PATHOLOGICAL}, got {min(strange)!r}; rename it."
-            )
         clips = fill(corpus, wanted.rate, wanted.megabytes)
         made = save_pack(wanted.out, clips, [clip.facts.get("split", "") for clip in clips])
     except SottovoceError as error:

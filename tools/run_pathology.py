@@ -33,7 +33,9 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("out", type=Path)
     parser.add_argument("--note", required=True, help="what the data are; stands on every page")
     parser.add_argument("--scale", default="full", choices=sorted(PLANS))
-    parser.add_argument("--encoder", help="recogniser, wav2vec2:FOLDER or whisper:FILE.pt")
+    parser.add_argument(
+        "--encoder", help="recogniser, wav2vec2:FOLDER, whisper:FILE.pt or wav2vec2(model=FOLDER, layer=9)"
+    )
     parser.add_argument("--kinds", nargs="*", choices=KINDS, help="all where not given")
     parser.add_argument("--folds", type=int)
     parser.add_argument("--seeds", type=int, help="of the two detectors")
@@ -80,7 +82,7 @@ def main() -> None:
     shop = open_shop(asked)
     jobs = wanted(shop, asked)
     done = sum(shop.result(job).exists() for job in jobs)
-    print(f"{done} of {len(jobs)} jobs done; {shop.setting.plan}", flush=True)
+    print(f"{done} of {len(jobs)} jobs done; {shop.setting.scale}", flush=True)
     if asked.list:
         print("\n".join(job.name for job in jobs if not shop.result(job).exists()))
         return

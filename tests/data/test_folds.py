@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sottovoce.data.folds import Split, given_split, has_splits, of_speakers, speaker_folds, speaker_labels
+from sottovoce.data.folds import (
+    Split,
+    given_split,
+    has_splits,
+    most_folds,
+    of_speakers,
+    speaker_folds,
+    speaker_labels,
+)
 from sottovoce.data.load import Corpus, Entry
 from sottovoce.errors import InputError, UnknownName
 
@@ -132,6 +140,8 @@ def test_speakers_of_one_voice_stay_together() -> None:
         assert 2 <= len(split.test) <= 4
     with pytest.raises(InputError, match="expected 6 speakers or more of each label for 6 folds, got 5"):
         speaker_folds(known, 6)
+    assert most_folds(known) == 5
+    assert most_folds(people(7, 8)) == 7
     with pytest.raises(InputError, match="for 3 folds, got 1 of 'ill'"):
         speaker_folds(of_voices(("a0", "well", "a"), ("a1", "ill", "a"), ("b", "well", "")), 3)
 

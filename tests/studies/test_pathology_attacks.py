@@ -15,6 +15,7 @@ from sottovoce.core.budget import Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.transform import Defended
 from sottovoce.defenses.smoothing import GaussianNoise
+from sottovoce.errors import InputError
 from sottovoce.studies.pathology.attacks import Arena, Examples, cell, mean_psd, read_examples
 from sottovoce.studies.pathology.noises import RECIPES, recordings
 from sottovoce.studies.pathology.plan import MINI, NOISES
@@ -82,6 +83,23 @@ def test_attack_by_hand_in_floats_and_as_a_file(clips: Clips) -> None:
     floats, files, _ = arena(clips).utterances(MeanSign(), 70.0)
     assert (floats["snr_db"], files["snr_db"]) == (pytest.approx(70.0, abs=0.01), None)
     assert files["chance"] == arena(clips).clean(MeanSign())["chance"]
+
+
+def test_silent_clips_have_no_snr_and_hide_that_of_no_other() -> None:
+    sounds = [constant(1000, 16_000), constant(0, 8_000)]
+    clips = hold_clips(sounds, ["pathological", "control"], ["a", "b"], RATE)
+    floats, files, _ = arena(clips).utterances(MeanSign(), 20.0)
+    assert floats["snr_db"] == pytest.approx(20.0, abs=1e-3)
+    assert files["snr_db"] == pytest.approx(20.0, abs=1e-3)
+
+
+def test_what_is_louder_than_asked_is_an_error(clips: Clips) -> None:
+    ground = arena(clips)
+    # A tenth of every sample: 20 dB.
+    _, _, pairs = ground.utterances(MeanSign(), 20.0)
+    ground.judge(MeanSign(), pairs, Snr(20.04, shape="linf"))
+    with pytest.raises(InputError, match=r"an attack at 20\.1 dB expected to keep that SNR.*got 20\.00 dB"):
+        ground.judge(MeanSign(), pairs, Snr(20.1, shape="linf"))
 
 
 def test_a_sure_detector_is_attacked_too(clips: Clips) -> None:

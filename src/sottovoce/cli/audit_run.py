@@ -30,8 +30,9 @@ def run(plan: Plan, out: Path, target: Target | None, way: Way, place: str = "")
     """One plan. place: how the user calls its folder, where that is not its path."""
     from sottovoce.audit.run import run_audit
     from sottovoce.audit.sanity import examine
-    from sottovoce.cli.show import list_doubts, progress, summary_table
+    from sottovoce.cli.show import list_doubts, progress, speaker_table, summary_table
     from sottovoce.report.heard import tell_heard
+    from sottovoce.report.speakers import tell_speakers
     from sottovoce.report.tables import make_panels
 
     console = Console(stderr=way.as_json)
@@ -53,6 +54,9 @@ def run(plan: Plan, out: Path, target: Target | None, way: Way, place: str = "")
         typer.echo(json.dumps({"run": plan.run_id, "report": shown, **_to_json(folder, summary)}))
     else:
         console.print(summary_table(plan, summary))
+        told = tell_speakers(summary, folder.records())
+        if told is not None:
+            console.print(speaker_table(plan, summary, told))
         for sentence in tell_heard(summary, make_panels(plan, summary)):
             console.print(sentence, soft_wrap=True, highlight=False, markup=False)
         for line in list_doubts(plan, summary, checks):
@@ -97,7 +101,7 @@ def run_many(grid: Grid, out: Path, way: Way, place: str = "") -> None:
         runs = {name: _to_json(folder, summary) for name, (folder, summary) in found.items()}
         content = {"grid": grid.run_id, "folder": place or str(out), "runs": runs, "refused": refused}
         typer.echo(json.dumps(content))
-    else:
+    elif found:
         console.print(
             grid_table({name: (folder.plan(), summary) for name, (folder, summary) in found.items()})
         )
@@ -136,9 +140,11 @@ def _compare(console: Console, folders: list[RunFolder], out: Path) -> Path | No
 def _to_json(folder: RunFolder, summary: Summary) -> dict[str, Any]:
     from sottovoce.audit.heard import heard_to_json
     from sottovoce.audit.sanity import examine
+    from sottovoce.report.speakers import speakers_to_json, tell_speakers
 
     doubts = [check.to_json() for check in examine(folder.plan(), summary, folder.probes())]
-    return {**summary.to_json(), "heard": heard_to_json(summary), "checks": doubts}
+    speakers = speakers_to_json(tell_speakers(summary, folder.records()))
+    return {**summary.to_json(), "speakers": speakers, "heard": heard_to_json(summary), "checks": doubts}
 
 
 def tell_failures(console: Console, failures: list[Record], before: str, place: str) -> None:

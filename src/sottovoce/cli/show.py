@@ -29,6 +29,7 @@ from sottovoce.cli.wide import WideTable
 from sottovoce.core.metric import Estimate
 from sottovoce.report.doubts import word_checks
 from sottovoce.report.reading import WORDS, read_as
+from sottovoce.report.speakers import NO_SCORES, Told, as_summary
 from sottovoce.report.words import FORMS
 
 ANY = "any"
@@ -92,13 +93,25 @@ def _word_tables(plan: Plan, summary: Summary) -> list[RenderableType]:
     ]
 
 
-def _clean(plan: Plan, summary: Summary) -> str:
-    """The error rate before any attack, behind each defense, from its cell with the most clips."""
+def speaker_table(plan: Plan, summary: Summary, told: Told) -> RenderableType:
+    """Speakers told right by the votes of their clips, or why that is not known."""
+    voted = as_summary(summary, told)
+    if not any("chance" in item.estimates for item in voted.cells):
+        return Text(NO_SCORES, style="dim")
+    title = (
+        f"Speakers that {plan.model} tells right under attack in %, by the mean probability of their clips; "
+        f"{_clean(plan, voted, 'clean-chance')}"
+    )
+    return RichGroup(Text(title, style="table.title"), *_tables(plan, voted, "chance"))
+
+
+def _clean(plan: Plan, summary: Summary, metric: str = "clean-wer") -> str:
+    """The rate before any attack, behind each defense, from its cell with the most clips."""
     words = []
     for defense in plan.every_defense:
         cells = [item for item in summary.cells if item.cell.defense == defense]
         most = max(cells, key=lambda item: item.clips, default=None)
-        found = most.estimates.get("clean-wer") if most else None
+        found = most.estimates.get(metric) if most else None
         if found is not None and found.n:
             behind = f" behind {defense}" if defense != NO_DEFENSE else ""
             words.append(f"{_plain(found)}{behind}")

@@ -51,7 +51,7 @@ def run(
         typer.Option(
             help="Clips: a corpus such as embedded, speechcommands:DIR, librispeech:DIR, prompts. M3: or a "
             "folder of answers; M4: mushra:DIR; M5: or CORPUS@NOISES; A: manifest.csv (path, speaker, "
-            "label), pcgita:DIR, torgo:DIR or proxy:CORPUS.",
+            "label such as control or PD), pcgita:DIR, torgo:DIR or proxy:CORPUS.",
             show_default="the study's own",
         ),
     ] = None,
@@ -59,7 +59,8 @@ def run(
         str | None,
         typer.Option(
             help="What to attack: name or name:argument. M3, M4: the folder of DPAM's weights; M5: that of "
-            "the denoisers'; A: the encoder, such as wav2vec2:FOLDER.",
+            "the denoisers'; A: the encoder, such as wav2vec2:FOLDER or, for another layer than the paper's, "
+            "wav2vec2(model=FOLDER, layer=9).",
             show_default="the study's own",
         ),
     ] = None,
@@ -72,7 +73,10 @@ def run(
         typer.Option(help="O8, O12: clips to fit on.", show_default="every other clip of the data"),
     ] = None,
     clips: Annotated[
-        int | None, typer.Option(min=1, help="O, M, A3: how many clips.", show_default="the scale's own")
+        int | None,
+        typer.Option(
+            min=1, help="O, M, A3: how many clips; A: of each speaker.", show_default="the scale's own"
+        ),
     ] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="O: clips at once.", show_default="8")] = None,
     seed: Annotated[int, typer.Option(help="Every random number hangs on it.")] = 0,

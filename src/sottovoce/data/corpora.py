@@ -7,6 +7,7 @@ import inspect
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
@@ -50,6 +51,10 @@ def open_corpus(spec: str) -> Corpus:
     if path.exists() or os.sep in spec or (path.suffix and not colon):
         got = "another kind of file" if path.exists() else "no such path"
         raise InputError(f"{spec}: expected a folder or a .csv file, got {got}; check the path.")
+    if not colon and not get_close_matches(name, registry.names("corpus"), cutoff=0.7):
+        raise InputError(
+            f"unknown corpus {name!r}: no such folder, and no corpus of that name; check the path."
+        )
     raise UnknownName("corpus", name, registry.names("corpus"))
 
 

@@ -15,6 +15,8 @@ from sottovoce.errors import InputError, UnknownName
 SPLITS = ("train", "valid", "test")
 VOICE = "voice"
 """The fact that names the voice of speakers who share one, such as both of a pair in a proxy."""
+LEAST_FOLDS = 3
+"""One tests, one validates, the rest train."""
 
 
 @final
@@ -57,14 +59,11 @@ def speaker_folds(data: Corpus | Mapping[str, str], folds: int = 10, seed: int =
     to share a voice stay together. Every fold has as many speakers of a label as any other, give or take one
     voice.
     """
-    labels, voices = (speaker_labels(data), _voices(data)) if isinstance(data, Corpus) else (data, {})
-    units: dict[str, list[str]] = defaultdict(list)
-    for speaker in sorted(labels):
-        units[voices.get(speaker, speaker)].append(speaker)
+    labels, units = _units(data)
     groups: dict[str, list[list[str]]] = defaultdict(list)
-    for unit in units.values():
+    for unit in units:
         groups["+".join(sorted(labels[speaker] for speaker in unit))].append(unit)
-    _check_folds(units.values(), labels, folds)
+    _check_folds(_counts(labels, units), folds)
     parts: list[set[str]] = [set() for _ in range(folds)]
     place = 0
     for label, same in sorted(groups.items()):
@@ -80,6 +79,11 @@ def speaker_folds(data: Corpus | Mapping[str, str], folds: int = 10, seed: int =
         ).check()
         for test in range(folds)
     ]
+
+
+def most_folds(data: Corpus | Mapping[str, str]) -> int:
+    """The most that `speaker_folds` can make: each tests a voice of the rarest label or more."""
+    return min(_counts(*_units(data)).values())
 
 
 def given_split(corpus: Corpus) -> Split:
@@ -147,10 +151,25 @@ def _spoken(corpus: Corpus) -> Iterator[tuple[str, Entry]]:
         yield speaker, entry
 
 
-def _check_folds(units: Iterable[Sequence[str]], labels: Mapping[str, str], folds: int) -> None:
-    if folds < 3:
-        raise InputError(f"expected 3 folds or more, got {folds}; one tests, one validates, the rest train.")
-    counts = Counter(label for unit in units for label in {labels[speaker] for speaker in unit})
+def _units(data: Corpus | Mapping[str, str]) -> tuple[Mapping[str, str], list[list[str]]]:
+    """The label of each speaker, and the speakers by voice."""
+    labels, voices = (speaker_labels(data), _voices(data)) if isinstance(data, Corpus) else (data, {})
+    units: dict[str, list[str]] = defaultdict(list)
+    for speaker in sorted(labels):
+        units[voices.get(speaker, speaker)].append(speaker)
+    return labels, list(units.values())
+
+
+def _counts(labels: Mapping[str, str], units: Iterable[Sequence[str]]) -> Counter[str]:
+    """Voices of each label."""
+    return Counter(label for unit in units for label in {labels[speaker] for speaker in unit})
+
+
+def _check_folds(counts: Counter[str], folds: int) -> None:
+    if folds < LEAST_FOLDS:
+        raise InputError(
+            f"expected {LEAST_FOLDS} folds or more, got {folds}; one tests, one validates, the rest train."
+        )
     if len(counts) < 2:
         raise InputError(
             f"expected speakers of two labels or more, got {', '.join(counts) or 'none'}; a detector needs "
@@ -160,5 +179,5 @@ def _check_folds(units: Iterable[Sequence[str]], labels: Mapping[str, str], fold
     if folds > counts[rare]:
         raise InputError(
             f"expected {folds} speakers or more of each label for {folds} folds, got {counts[rare]} of "
-            f"{rare!r}; ask for fewer folds."
+            f"{rare!r}; {'ask for fewer folds' if folds > LEAST_FOLDS else 'add speakers'}."
         )

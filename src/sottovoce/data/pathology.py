@@ -105,9 +105,10 @@ def clinical(corpus: Corpus) -> Corpus:
     names = {word: label for label, words in WORDS.items() for word in words}
     for entry in corpus:
         if entry.label.strip().lower() not in names:
+            others = "; ".join(f"for {label} {', '.join(words[1:])}" for label, words in WORDS.items())
             raise InputError(
                 f"corpus {corpus.name!r}, clip {entry.id!r}: expected the label {CONTROL} or {PATHOLOGICAL}, "
-                f"got {entry.label!r}; rename it in the table."
+                f"got {entry.label!r}; rename it in the table (also understood: {others})."
             )
     renamed = (replace(entry, label=names[entry.label.strip().lower()]) for entry in corpus)
     return replace(corpus, entries=tuple(renamed))

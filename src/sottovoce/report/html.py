@@ -31,6 +31,7 @@ from sottovoce.report.doubts import word_checks
 from sottovoce.report.examples import RANGE_DB, colour_ramp, make_examples
 from sottovoce.report.heard import judge_audibility
 from sottovoce.report.reading import WORDS, Reading, read_as
+from sottovoce.report.speakers import NO_SCORES, VOTED, as_summary, tell_speakers
 from sottovoce.report.stands import make_stands
 from sottovoce.report.trials import Trials
 from sottovoce.report.words import (
@@ -114,6 +115,7 @@ def render(folder: RunFolder, plan: Plan, trials: Trials, summary: Summary) -> s
         cells=[(panel.title, tables.cell_rows(panel, columns, reading)) for panel in panels],
         others=(others := tables.other_metrics(summary, reading)),
         other_cells=[(panel.title, tables.cell_rows(panel, others, reading)) for panel in panels],
+        speakers=make_speakers(folder, plan, summary, reading),
         distortion=distortion,
         groups=groups,
         levels=make_levels(chosen, trials, level_columns),
@@ -155,6 +157,18 @@ def make_curves(panels: list[tables.Panel], series: list[figures.Series], trials
         if drawn := [chart for chart in charts if chart is not None]:
             found.append(Curve(panel.title, drawn, figures.shown_in(panel, series)))
     return found
+
+
+def make_speakers(folder: RunFolder, plan: Plan, summary: Summary, reading: Reading) -> dict[str, Any] | None:
+    """Speakers told right by the votes of their clips; None where speakers are not what is told."""
+    told = tell_speakers(summary, folder.records())
+    if told is None:
+        return None
+    known = {metric for found in told.values() for metric in found}
+    columns = [tables.Column(name, f"speakers, {word}", "%") for name, word in VOTED.items() if name in known]
+    panels = tables.make_panels(plan, as_summary(summary, told))
+    cells = [(panel.title, tables.cell_rows(panel, columns, reading)) for panel in panels]
+    return {"columns": columns, "cells": cells, "missing": NO_SCORES}
 
 
 def make_distortion(

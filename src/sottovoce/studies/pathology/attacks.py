@@ -17,13 +17,14 @@ from torch import Tensor
 from sottovoce.attacks.pgd import Pgd
 from sottovoce.core.attack import climb, within
 from sottovoce.core.batch import AudioBatch
-from sottovoce.core.budget import NormName, Snr
+from sottovoce.core.budget import SILENCE, NormName, Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade, Goal
 from sottovoce.core.grid import on_grid
 from sottovoce.core.target import Scores, Target
 from sottovoce.core.transform import Averaged
 from sottovoce.core.vote import Passes
+from sottovoce.errors import InputError
 from sottovoce.metrics.signal import snr_db
 from sottovoce.studies.pathology.plan import Plan
 from sottovoce.targets.detectors import SegmentDetector, segment_rows, segments_of
@@ -33,10 +34,12 @@ from sottovoce.training.sources import FULL_SCALE, Clips, Labelled
 
 Cell = dict[str, Any]
 """`chance`: of each clip, the chance of its right label times a weight, and the weight; `snr_db`: the least
-that was reached, None where nothing was added."""
+that was reached, silent clips left out; None where nothing was added."""
 Pairs = list[tuple[AudioBatch, AudioBatch]]
 """Clean clips and attacked ones, batch by batch."""
 BITS = 16
+SLACK_DB = 0.05
+"""By how much rounding may miss the SNR that was asked for."""
 WELCH = 512
 """Samples of a piece of Welch's estimate: 31.25 Hz apart at 16 kHz."""
 _TINY = float(np.finfo(np.float32).tiny)
@@ -132,7 +135,7 @@ class Arena:
 
     def judge(self, target: Target, pairs: Pairs, ball: Snr) -> tuple[Cell, Cell]:
         """What the target makes of examples of these clips, wherever they were made."""
-        floats, files = _Count(), _Count()
+        floats, files = _Count(ball.db), _Count(ball.db)
         for some, (clean, attacked) in zip(self.batches(), pairs, strict=True):
             for count, heard in ((floats, attacked), (files, on_grid(clean, attacked, ball, BITS))):
                 count.add(clean, heard, self.chances(target, heard, some.labels))
@@ -141,7 +144,7 @@ class Arena:
     def segments(self, target: SegmentDetector, db: float) -> tuple[Cell, Cell, Pairs]:
         """Each segment by itself, as the paper does: no one waveform has all of these perturbations."""
         ball = Snr(db, shape="linf")
-        floats, files = _Count(), _Count()
+        floats, files = _Count(ball.db), _Count(ball.db)
         pairs = []
         for some in self.batches():
             pieces, rows = segments_of(some.batch), segment_rows(some.batch)
@@ -183,15 +186,23 @@ class Arena:
 
 
 class _Count:
-    """A cell in the making."""
+    """A cell in the making. asked_db: the SNR that no clip may fall below."""
 
-    def __init__(self) -> None:
+    def __init__(self, asked_db: float) -> None:
+        self.asked_db = asked_db
         self.rows: list[list[float]] = []
         self.least = math.inf
 
     def add(self, clean: AudioBatch, heard: AudioBatch, chances: list[list[float]]) -> None:
         reached = snr_db(clean.waveforms, heard.waveforms - clean.waveforms, clean.lengths)
-        self.least = min(self.least, float(reached.min()))
+        # What is all but silent has no level to be relative to, so its budget promises no ratio.
+        loud = (clean.length_l2 > SILENCE * clean.lengths.double().sqrt()).cpu()
+        self.least = min([self.least, *reached[loud].tolist()])
+        if self.least < self.asked_db - SLACK_DB:
+            raise InputError(
+                f"an attack at {self.asked_db:g} dB expected to keep that SNR on every clip, got "
+                f"{self.least:.2f} dB; its figures would be those of a louder attack: report this."
+            )
         self.rows += chances
 
     def cell(self) -> Cell:

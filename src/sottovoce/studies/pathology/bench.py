@@ -22,6 +22,7 @@ from sottovoce.studies.pathology.paper import SETUP
 from sottovoce.studies.pathology.plan import CNN, JOBS, Job, Setting
 from sottovoce.studies.pathology.quality import PREFIX
 from sottovoce.studies.study import Study
+from sottovoce.training.detector import FOR_EMBEDDINGS
 
 Floats = NDArray[np.float64]
 ALPHA = 0.001
@@ -35,6 +36,13 @@ class Accuracy(NamedTuple):
     deviation: float
     seeds: int
     interval: Interval
+
+
+class Worst(NamedTuple):
+    """cells: the attacks that left some speaker least."""
+
+    left: Accuracy
+    cells: tuple[str, ...]
 
 
 class Speaker(NamedTuple):
@@ -74,9 +82,10 @@ class PathologyBench:
         lines = [
             f"{known.note}." if known.note else f"Data: {known.data}.",
             f"{people} speakers, {known.clips} clips, {known.minutes:.1f} minutes. "
-            f"{'The split of the manifest' if known.split else 'Folds of speakers'}; scale "
-            f"{known.plan.name}: {known.plan}.",
-            f"Embeddings: {known.encoder_title}, layer {known.layer} of {known.layers}{standing}.",
+            f"{'The split of the manifest' if known.split else 'Folds of speakers'}; scale {known.scale}.",
+            f"Embeddings: {known.encoder_title}, layer {known.layer} of {known.layers}{standing}. Their head "
+            f"learns from the same clips as the CNN, for at most {FOR_EMBEDDINGS.epochs} epochs whatever the "
+            "scale.",
             f"The paper: {SETUP}.",
         ]
         if sum(known.speakers.values()) < FEW_SPEAKERS:
@@ -105,6 +114,12 @@ class PathologyBench:
         folds = Counter(job.seed for job in self.jobs if job.kind == kind)
         return sorted(seed for seed, count in folds.items() if count == max(folds.values()))
 
+    def shared_seeds(self, kinds: Iterable[str]) -> list[int] | None:
+        """Those that all of these that were run have: with other ones a comparison is not fair."""
+        each = [set(self.seeds(kind)) for kind in set(kinds) if self.of(kind)]
+        shared = set.intersection(*each) if each else set()
+        return sorted(shared) or None
+
     def votes(self, kind: str, cell: str, seed: int) -> list[Vote]:
         """The soft vote of every speaker that was in a test."""
         records = []
@@ -128,19 +143,40 @@ class PathologyBench:
 
     def accuracy(self, kind: str, cell: str, seeds: Sequence[int] | None = None) -> Accuracy | None:
         """None where it was not run."""
-        each = [self.votes(kind, cell, seed) for seed in (self.seeds(kind) if seeds is None else seeds)]
-        each = [votes for votes in each if votes]
-        if not each:
-            return None
-        spread = over_seeds([sum(vote.right for vote in votes) / len(votes) for votes in each])
-        n = len(each[0])
-        interval = clopper_pearson(round(spread.mean * n), n)._replace(value=spread.mean)
-        return Accuracy(spread.mean, spread.deviation, spread.n, interval)
+        return _accuracy(
+            [self.votes(kind, cell, seed) for seed in (self.seeds(kind) if seeds is None else seeds)]
+        )
 
-    def levels(self, kind: str, make: Callable[[int], str]) -> dict[int, Accuracy]:
+    def worst(self, kind: str, cells: Sequence[str]) -> Worst | None:
+        """What is left where each speaker is under the attack that leaves it the least chance of the right
+        answer, of equals the first; None where none was run."""
+        each, picked = [], dict[str, None]()
+        for seed in self.seeds(kind):
+            least: dict[str, tuple[Vote, str]] = {}
+            for name in cells:
+                for vote in self.votes(kind, name, seed):
+                    if vote.speaker not in least or vote.chance < least[vote.speaker][0].chance:
+                        least[vote.speaker] = vote, name
+            each.append([vote for vote, _ in least.values()])
+            picked |= dict.fromkeys(name for _, name in least.values())
+        left = _accuracy(each)
+        return None if left is None else Worst(left, tuple(picked))
+
+    def levels(
+        self, kind: str, make: Callable[[int], str], seeds: Sequence[int] | None = None
+    ) -> dict[int, Accuracy]:
         """Accuracies by SNR, of those levels that were run. make: from a level to the name of its cell."""
-        found = {db: self.accuracy(kind, make(db)) for db in sorted(self.setting.plan.levels_db)}
+        found = {db: self.accuracy(kind, make(db), seeds) for db in sorted(self.setting.plan.levels_db)}
         return {db: one for db, one in found.items() if one is not None}
+
+    def least_snr(self, kind: str, cell: str, seeds: Sequence[int] | None = None) -> float | None:
+        """The lowest SNR that was measured on any clip; None where nothing was added."""
+        found = [
+            one["cells"].get(cell, {}).get("snr_db")
+            for seed in (self.seeds(kind) if seeds is None else seeds)
+            for one in self.of(kind, seed)
+        ]
+        return min((one for one in found if one is not None), default=None)
 
     def psd(self, kind: str, how: str) -> tuple[Floats, Floats] | None:
         """Mean densities of clean speech and of what was added at 60 dB, over folds and seeds."""
@@ -172,6 +208,17 @@ class PathologyBench:
                 bound = lower_bound(one["right"], one["passes"], ALPHA)
                 rows.setdefault(found["speakers"][place], []).append((bound, weight, one["length_l2"]))
         return {name: Speaker(*np.array(some).T) for name, some in rows.items()}
+
+
+def _accuracy(each: Sequence[list[Vote]]) -> Accuracy | None:
+    """Of the votes of each seed; None where there are none."""
+    known = [votes for votes in each if votes]
+    if not known:
+        return None
+    spread = over_seeds([sum(vote.right for vote in votes) / len(votes) for votes in known])
+    n = len(known[0])
+    interval = clopper_pearson(round(spread.mean * n), n)._replace(value=spread.mean)
+    return Accuracy(spread.mean, spread.deviation, spread.n, interval)
 
 
 def share_above(psd: Iterable[float], hz: float, sample_rate: int = 16_000) -> float:

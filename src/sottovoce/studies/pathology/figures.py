@@ -64,20 +64,22 @@ def _marked(figure: Figure, bench: PathologyBench) -> Figure:
 
 
 def _levels(bench: PathologyBench, series: Series) -> Figure:
-    lines = {}
+    """With the same seeds as the table of these curves."""
+    lines, seeds = {}, bench.shared_seeds(kind for kind, _ in series.values())
     for name, (kind, make) in series.items():
-        found = bench.levels(kind, make)
+        found = bench.levels(kind, make, seeds)
         if found:
             means, deviations = (
                 [100 * getattr(one, part) for one in found.values()] for part in ("mean", "deviation")
             )
             lines[name] = (list(map(float, found)), means, deviations)
     marks = {f"chance, {100 * bench.chance:.0f} %": (100 * bench.chance, INK)}
-    for kind, name in ((plans.CNN, "CNN"), (plans.EMBEDDING, "embeddings")):
-        if any(kind == own for own, _ in series.values()):
-            clean = bench.accuracy(kind, CLEAN)
-            marks |= {} if clean is None else {f"{name}, clean": (100 * clean.mean, "#0b7285")}
-            marks |= {f"paper: {name}, clean": (TABLE_1[kind].mean, PAPERS)}
+    names = {plans.CNN: "CNN", plans.EMBEDDING: "embeddings", plans.ADVERSARIAL: "CNN-A"}
+    for kind in dict.fromkeys(kind for kind, _ in series.values()):
+        clean = bench.accuracy(kind, CLEAN, seeds)
+        marks |= {} if clean is None else {f"{names[kind]}, clean": (100 * clean.mean, "#0b7285")}
+        if kind in TABLE_1:
+            marks |= {f"paper: {names[kind]}, clean": (TABLE_1[kind].mean, PAPERS)}
     return bands(lines, marks, across="SNR, dB", label="accuracy, %")
 
 

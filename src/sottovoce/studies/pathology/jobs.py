@@ -32,7 +32,14 @@ from sottovoce.studies.pathology.noises import recordings
 from sottovoce.studies.pathology.plan import CLAIMED_DB, JOBS, OPTION_LEVELS_DB, Job, Setting
 from sottovoce.targets.detectors import EmbeddingDetector, SegmentDetector, load_detector, save_detector
 from sottovoce.targets.encoders import Encoder, open_encoder
-from sottovoce.training.detector import FOR_SEGMENTS, Recipe, TrainedDetector, adversary, train_detector
+from sottovoce.training.detector import (
+    FOR_EMBEDDINGS,
+    FOR_SEGMENTS,
+    Recipe,
+    TrainedDetector,
+    adversary,
+    train_detector,
+)
 from sottovoce.training.detector_embeddings import EmbeddingCache, Embeddings, embed, train_embeddings
 from sottovoce.training.detector_material import Background, changed
 from sottovoce.training.sources import Clips
@@ -97,13 +104,15 @@ class Workshop:
         return made, _history(trained)
 
     def train_head(self, job: Job) -> tuple[EmbeddingDetector, Found]:
-        split = self.material.splits[job.fold]
-        known = dict(zip(self.embeddings.ids, self.material.utterances.speakers, strict=True))
-        parts = [
-            self.embeddings.of(name for name, speaker in known.items() if speaker in part)
-            for part in (split.train, split.valid)
-        ]
-        trained = train_embeddings(*parts, seed=self.setting.seed + job.seed, device=self.device)
+        """The head of the embeddings, on the clips that the CNN learns from; its epochs are its own, for it
+        costs next to nothing."""
+        parts = (self.material.train(job.fold), self.material.valid(job.fold))
+        trained = train_embeddings(
+            *(self.embeddings.of(part.ids) for part in parts),
+            seed=self.setting.seed + job.seed,
+            device=self.device,
+            recipe=FOR_EMBEDDINGS,
+        )
         made = EmbeddingDetector(self.encoder, self.setting.layer, trained.module)
         self._keep(job, made)
         return made, _history(trained)
@@ -183,7 +192,7 @@ def _cnn(shop: Workshop, job: Job, examples: Examples) -> Found:
                 spectra[how] = mean_psd(pairs)
             if how == "utterances" and examples.most:
                 examples.add(cell(how, db), pairs)
-    cells |= _other_norms(shop, arena, target)
+    cells |= _other_norms(shop, arena, target, examples)
     return {"cells": cells, "spectra": spectra, "trained": trained}
 
 
@@ -199,7 +208,7 @@ def _embedding(shop: Workshop, job: Job, examples: Examples) -> Found:
             spectra["utterances"] = mean_psd(pairs)
         if examples.most:
             examples.add(cell("utterances", db), pairs)
-    cells |= _other_norms(shop, arena, target)
+    cells |= _other_norms(shop, arena, target, examples)
     return {"cells": cells, "spectra": spectra, "trained": trained}
 
 
@@ -272,15 +281,17 @@ def _strongest(shop: Workshop, job: Job, arena: Arena, target: Target, examples:
     return cells
 
 
-def _other_norms(shop: Workshop, arena: Arena, target: Target) -> dict[str, Cell]:
+def _other_norms(shop: Workshop, arena: Arena, target: Target, examples: Examples) -> dict[str, Cell]:
     """What the paper does not try on the bare detectors."""
     cells: dict[str, Cell] = {}
     for db in OPTION_LEVELS_DB:
         for norm in shop.setting.plan.norms:
             if norm == "linf" and db in shop.setting.plan.levels_db:
                 continue
-            floats, files, _ = arena.utterances(target, db, norm=norm)
+            floats, files, pairs = arena.utterances(target, db, norm=norm)
             cells |= {cell("utterances", db, norm): floats, cell("utterances", db, norm, bits=BITS): files}
+            if examples.most:
+                examples.add(cell("utterances", db, norm), pairs)
     return cells
 
 

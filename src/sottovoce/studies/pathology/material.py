@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, fields, replace
+from hashlib import blake2b
 from typing import final
 
 import numpy as np
 
 from sottovoce.core.draws import Draws
-from sottovoce.data.folds import Split, given_split, has_splits, of_speakers, speaker_folds, speaker_labels
+from sottovoce.data.folds import (
+    LEAST_FOLDS,
+    Split,
+    given_split,
+    has_splits,
+    most_folds,
+    of_speakers,
+    speaker_folds,
+    speaker_labels,
+)
 from sottovoce.data.load import Clip, Corpus
-from sottovoce.errors import InputError, UnknownName
+from sottovoce.data.pathology import clinical
+from sottovoce.errors import InputError
 from sottovoce.studies.pathology.plan import Plan
 from sottovoce.targets.zoo.detector import CLASSES, SAMPLE_RATE, SEGMENT
 from sottovoce.training.detector_material import Utterances, take
@@ -60,6 +72,17 @@ class Material:
         level = float(np.median([np.sqrt(np.mean(piece**2)) for piece in pieces]))
         return float(f"{level * 10 ** (-NOISE_SNR_DB / 20):.2g}")
 
+    def digest(self) -> str:
+        """Of ids, speakers, labels, splits and samples: the same in every process and on every machine."""
+        clips = self.utterances.clips
+        told = {
+            "clips": [clips.ids, self.utterances.speakers, clips.labels, clips.lengths.tolist()],
+            "splits": [[sorted(part) for part in astuple(split)] for split in self.splits],
+        }
+        found = blake2b(json.dumps(told).encode(), digest_size=16)
+        found.update(clips.samples.numpy().astype("<i2", copy=False).data)
+        return found.hexdigest()
+
     def _some(self, speakers: Iterable[str], most: int | None) -> Clips:
         """The first clips of each speaker."""
         wanted, places = frozenset(speakers), []
@@ -74,11 +97,10 @@ class Material:
 def open_material(corpus: Corpus, plan: Plan, seed: int, longest: int | None = None) -> Material:
     """Read a corpus whose clips name their speakers and are labelled control or pathological.
 
-    longest: samples of a clip that the encoder takes at the most.
+    There are fewer folds than the plan's where a label has fewer speakers. longest: samples of a clip that
+    the encoder takes at the most.
     """
-    strange = [label for label in corpus.labels if label not in CLASSES]
-    if strange:
-        raise UnknownName("label", strange[0], CLASSES)
+    corpus = clinical(corpus)
     labels = speaker_labels(corpus)
     _check_classes(labels, corpus.name)
     given = has_splits(corpus)
@@ -91,7 +113,8 @@ def open_material(corpus: Corpus, plan: Plan, seed: int, longest: int | None = N
     if given:
         splits = [_heard_split(splits[0], heard)]
     else:
-        splits = speaker_folds(replace(some, entries=tuple(of_speakers(some, heard))), plan.folds, seed)
+        usable = replace(some, entries=tuple(of_speakers(some, heard)))
+        splits = speaker_folds(usable, min(plan.folds, max(most_folds(usable), LEAST_FOLDS)), seed)
     samples = [(clip.waveform.numpy() * FULL_SCALE).astype(np.int16) for clip in clips]
     held = hold_clips(samples, [one.label for one in clips], [one.id for one in clips], SAMPLE_RATE)
     utterances = Utterances(held, tuple(clip.facts["speaker"] for clip in clips))
@@ -149,13 +172,14 @@ def _check_classes(labels: Mapping[str, str], name: str) -> None:
 
 
 def _heard_split(split: Split, heard: Mapping[str, str]) -> Split:
-    """The given split without speakers whose every clip is unused; training needs both labels."""
-    left = Split(
-        *(frozenset(part) & frozenset(heard) for part in (split.train, split.valid, split.test))
-    ).check()
-    missing = [label for label in CLASSES if label not in {heard[name] for name in left.train}]
-    if missing:
-        raise InputError(
-            f"expected speakers of both labels in the split train, got no {missing[0]} one; move some there."
-        )
+    """The given split without speakers whose every clip is unused; every part needs both labels."""
+    left = Split(*(frozenset(part) & frozenset(heard) for part in astuple(split))).check()
+    for part in fields(left):
+        there = {heard[name] for name in getattr(left, part.name)}
+        missing = [label for label in CLASSES if label not in there]
+        if missing:
+            raise InputError(
+                f"expected speakers of both labels in the split {part.name}, got no {missing[0]} one; move "
+                "some there."
+            )
     return left

@@ -7,6 +7,7 @@ from typing import NamedTuple, final
 
 import numpy as np
 
+from sottovoce.core.statistics import Interval
 from sottovoce.studies.pathology import plan as plans
 from sottovoce.studies.pathology.attacks import BITS, CLEAN, cell
 from sottovoce.studies.pathology.bench import Accuracy, PathologyBench, certified_share
@@ -28,11 +29,14 @@ EARS = ("learned", "auditory")
 
 
 class Attacked(NamedTuple):
-    """The strongest attack at one SNR: the cell in which least is left. heard: P(heard) by model, of the
-    attack through the defense; None where it was not measured."""
+    """The strongest attacker at one SNR, who picks an attack for each speaker.
+
+    cells: the attacks that were picked. heard: the highest P(heard) among these by model of hearing, of those
+    models that listened to all of them.
+    """
 
     db: int
-    cell: str
+    cells: tuple[str, ...]
     left: Accuracy
     heard: dict[str, float]
 
@@ -139,29 +143,36 @@ def read_options(bench: PathologyBench) -> list[Option]:
 
 
 def strongest(bench: PathologyBench, kind: str, db: int) -> Attacked | None:
-    """Of all that one waveform was made by: through the defense or made on the plain CNN, in either norm, in
-    floats or as a file."""
-    names = [
+    """What is left where each speaker is under the attack that leaves it least, at that SNR or a higher one:
+    a bound allows all that a tighter one does. None where nothing was tried at that SNR."""
+    levels = sorted({*bench.setting.plan.levels_db, *OPTION_LEVELS_DB}, reverse=True)
+    found = bench.worst(kind, [name for level in levels if level >= db for name in _waveforms(level)])
+    if found is None or bench.worst(kind, _waveforms(db)) is None:
+        return None
+    heard: dict[str, float] = {}
+    for ear in EARS:
+        known = [one.value for name in found.cells if (one := _measured(bench, kind, name, ear)) is not None]
+        if len(known) == len(found.cells):
+            heard[ear] = max(known)
+    return Attacked(db, found.cells, found.left, heard)
+
+
+def _waveforms(db: int) -> list[str]:
+    """All cells of attacks that make one waveform: through the defense or made on the plain CNN, in either
+    norm, in floats or as a file."""
+    return [
         cell(how, db, norm, bits=bits)
         for how in ("utterances", "transfer")
         for norm in ("linf", "l2")
         for bits in (None, BITS)
     ]
-    known = {name: one for name in names if (one := bench.accuracy(kind, name)) is not None}
-    if not known:
-        return None
-    name = min(known, key=lambda one: known[one].mean)
-    # Examples are kept of attacks through the defense alone; a transferred one is that on the plain CNN.
+
+
+def _measured(bench: PathologyBench, kind: str, name: str, ear: str) -> Interval | None:
+    """P(heard) of an attack, in floats. What is transferred is heard as it was made, on the plain CNN."""
     source = plans.CNN if name.startswith("transfer") else kind
     kept = name.replace("transfer", "utterances").removesuffix(f" {BITS} bits")
-    heard: dict[str, float] = {}
-    for ear in EARS:
-        for shown in (kept, cell("utterances", db)):
-            measured = bench.measured(source, shown, ear)
-            if measured is not None:
-                heard[ear] = measured.value
-                break
-    return Attacked(db, name, known[name], heard)
+    return bench.measured(source, kept, ear)
 
 
 RADII = np.linspace(0.0, 4.0, 81)

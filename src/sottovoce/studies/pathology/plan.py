@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, final
 
@@ -26,6 +26,7 @@ NOISES = ("CAFE", "FOODCOURT", "KITCHEN", "LIVINGB", "CITY", "KG")
 """Those of Table 2."""
 DETECTORS = (CNN, EMBEDDING)
 KINDS = (*DETECTORS, ADVERSARIAL, *(f"noise-{name}" for name in NOISES), *OPTIONS)
+_TOLD = {"digest": "the recordings, their speakers, labels or splits"}
 PROXY = "PROXY"
 """Stands in the note of a corpus in which there are no patients."""
 
@@ -82,8 +83,8 @@ class Plan:
         ]
         most = f", at most {', '.join(cuts)}" if cuts else ""
         return (
-            f"{self.folds} folds, {self.seeds} seeds of the detectors and {self.others} of all else, at most "
-            f"{self.epochs} epochs{most}"
+            f"{self.folds} fold{'s' if self.folds > 1 else ''}, {self.seeds} seeds of the detectors and "
+            f"{self.others} of all else, at most {self.epochs} epochs{most}"
         )
 
 
@@ -156,7 +157,9 @@ class Setting:
 
     data: as it was asked for; note: what its corpus says of itself. encoder, layer: of the embeddings.
     speakers: by label. split: whether the data said who trains and who is tested; then there is one fold.
-    sigma: of the smoothing noise, the same for all clips. unused: why clips could not be used, by id.
+    folds: fewer than the plan's where a label has too few speakers. sigma: of the smoothing noise, the same
+    for all clips. unused: why clips could not be used, by id. digest: of the clips, who speaks them, their
+    labels and splits.
     """
 
     plan: Plan
@@ -173,6 +176,7 @@ class Setting:
     split: bool
     sigma: float
     unused: dict[str, str] = field(default_factory=dict)
+    digest: str = ""
     version: str = __version__
 
     @property
@@ -190,6 +194,23 @@ class Setting:
         kind, _, source = self.encoder.partition(":")
         return f"{kind} ({Path(source).name})" if source else kind
 
+    @property
+    def scale(self) -> str:
+        """How much is run of these data. A split that is given has all of its speakers."""
+        most = None if self.split else self.plan.speakers
+        return f"{self.plan.name}: {replace(self.plan, folds=self.folds, speakers=most)}"
+
+    @property
+    def fewer_folds(self) -> str:
+        """Why there are fewer than the plan has, or nothing."""
+        if self.split or self.folds == self.plan.folds:
+            return ""
+        people = " and ".join(f"{count} {label}" for label, count in self.speakers.items())
+        return (
+            f"{self.folds} folds instead of {self.plan.folds}: there are {people} speakers, and every fold "
+            "tests one or more of each label."
+        )
+
     def jobs(self) -> Iterator[Job]:
         """All of them, seed by seed; what a job needs comes before it."""
         others = min(self.plan.others, self.plan.seeds)
@@ -205,10 +226,12 @@ class Setting:
         path = folder / SETTING
         text = json.dumps(self.to_json(), indent=1) + "\n"
         if path.exists():
-            if json.loads(path.read_text(encoding="utf-8")) != json.loads(text):
+            old, new = json.loads(path.read_text(encoding="utf-8")), json.loads(text)
+            changed = [_TOLD.get(name, name) for name in {**old, **new} if old.get(name) != new.get(name)]
+            if changed:
                 raise StoreError(
-                    f"{folder}: expected a folder of the same study, got one of other data, scale or code; "
-                    "choose another --out."
+                    f"{folder}: expected a folder of the same study, got one of other data, scale or code "
+                    f"(changed: {', '.join(changed)}); choose another --out, or delete the folder."
                 )
             return
         (folder / JOBS).mkdir(parents=True, exist_ok=True)

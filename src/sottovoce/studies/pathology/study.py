@@ -93,7 +93,11 @@ def run(bench: PathologyBench) -> Result:
         sheets=sheets.labelled(made, bench.setting.label),
         drawings=drawings(bench),
         values=_values(bench, options),
-        notes=[*NOTES, *(f"Not measured: {name}: {why}" for name, why in bench.absent.items())],
+        notes=[
+            *filter(None, [bench.setting.fewer_folds]),
+            *NOTES,
+            *(f"Not measured: {name}: {why}" for name, why in bench.absent.items()),
+        ],
     )
 
 

@@ -7,8 +7,10 @@ import math
 import multiprocessing
 import os
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import torch
@@ -41,6 +43,7 @@ def run_jobs(
     Each process has one thread: that is faster on a CPU than several threads for one job, and it leaves a GPU
     to many processes.
     """
+    _check_needs(shop, jobs)
     _clear(shop, CLAIM, FAILED)
     if processes == 1:
         work(lambda: shop, jobs, until, tell)
@@ -54,8 +57,10 @@ def run_jobs(
             one.start()
         while any(one.is_alive() for one in workers):
             time.sleep(WAIT_SECONDS)
+            _fail_ended(shop, jobs, workers)
             done = sum(shop.result(job).exists() for job in jobs)
             tell(done / max(len(jobs), 1), f"{done} of {len(jobs)} jobs")
+        _fail_ended(shop, jobs, workers)
         if any(one.exitcode for one in workers) and not _failures(shop, jobs):
             raise InputError(
                 "study A expected its processes to finish, got one that was ended; give the same command "
@@ -95,7 +100,36 @@ def _try(shop: Workshop, job: Job) -> None:
     try:
         run_job(shop, job)
     except (SottovoceError, RuntimeError) as error:
-        _mark(shop, job, FAILED).write_text(str(error), encoding="utf-8")
+        _fail(shop, job, str(error))
+    except Exception as error:
+        # Not foreseen: whoever mends it wants to know where it happened.
+        traceback.print_exc()
+        _fail(shop, job, f"{type(error).__name__}: {error}")
+
+
+def _fail(shop: Workshop, job: Job, reason: str) -> None:
+    _mark(shop, job, FAILED).write_text(reason, encoding="utf-8")
+
+
+def _fail_ended(shop: Workshop, jobs: Sequence[Job], workers: Sequence[BaseProcess]) -> None:
+    """Mark what a process was doing when it was ended, so that nobody waits for that."""
+    ended = {str(one.pid): one.exitcode for one in workers if one.exitcode}
+    for job in jobs if ended else ():
+        claim = _mark(shop, job, CLAIM)
+        owner = claim.read_text(encoding="utf-8") if claim.exists() else ""
+        over = shop.result(job).exists() or _mark(shop, job, FAILED).exists()
+        if owner in ended and not over:
+            _fail(shop, job, f"its process was ended (exit code {ended[owner]}), perhaps for want of memory")
+
+
+def _check_needs(shop: Workshop, jobs: Sequence[Job]) -> None:
+    asked = set(jobs)
+    for job in jobs:
+        if job.needs and job.needs not in asked and not shop.ready(job):
+            raise InputError(
+                f"job {job.name} expected {job.needs.name} to be done before it, got no such result; run "
+                f"the jobs of {job.needs.kind} as well."
+            )
 
 
 def _reuse_memory() -> None:
@@ -116,7 +150,8 @@ def _clear(shop: Workshop, *suffixes: str) -> None:
 def _claim(shop: Workshop, job: Job) -> bool:
     """Whether this process is the first to want the job."""
     try:
-        os.close(os.open(_mark(shop, job, CLAIM), os.O_CREAT | os.O_EXCL))
+        with _mark(shop, job, CLAIM).open("x", encoding="utf-8") as file:
+            file.write(str(os.getpid()))
     except FileExistsError:
         return False
     return True
