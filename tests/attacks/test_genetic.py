@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sottovoce.attacks.genetic import Genetic
+from sottovoce.attacks.genetic import Contest, Genetic
 from sottovoce.core.attack import Trial
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import L2, Ball, LInf, Snr
@@ -102,6 +102,24 @@ class Tongue(Classifier, Languages):
         return torch.stack([torch.zeros_like(score), 10 * score], dim=1)
 
 
+class Wavering(Classifier):
+    """Scores "yes" with `mean`, whatever it hears, plus normal noise of deviation 1; "no" with 0."""
+
+    classes = ("no", "yes")
+    sample_rate = RATE
+    random = True
+
+    def __init__(self, mean: float) -> None:
+        self.mean = mean
+        self.heard: list[int] = []
+
+    def scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
+        self.heard.append(len(batch))
+        noise = [float(draws.generator(name).normal()) for name in batch.ids]
+        score = self.mean + torch.tensor(noise)
+        return torch.stack([torch.zeros_like(score), score], dim=1)
+
+
 def silent(*lengths: int) -> AudioBatch:
     return AudioBatch.of([torch.zeros(length) for length in lengths], RATE)
 
@@ -174,6 +192,36 @@ def test_a_fooled_clip_leaves() -> None:
     assert trial.achieved == (True, False)
     generations = [ids for ids in target.heard if "hard/0" in ids]
     assert [len(ids) for ids in generations] == [20, 10, 10, 10]
+
+
+def test_a_lucky_score_does_not_let_a_clip_leave() -> None:
+    """One pass says "yes" with a chance of 0.067, so that the best of ten claims it in every other generation
+    (1 - 0.933^10); four answers in a row do so with one of 2e-5. All eleven generations are heard."""
+    target = Wavering(-1.5)
+    goal = Evade(references=("no",))
+    Genetic(steps=10, population=10)(target, silent(TIME), goal, LInf(0.1), draws=Draws(0))
+    assert target.heard.count(10) == 11
+
+
+def test_a_clip_that_is_fooled_in_spite_of_noise_leaves() -> None:
+    """At a mean of 6 deviations every pass says "yes": one generation, and four answers that confirm it."""
+    target = Wavering(6.0)
+    goal = Evade(references=("no",))
+    trial = Genetic(steps=10, population=10)(target, silent(TIME), goal, LInf(0.1), draws=Draws(0))
+    # The clean clip, the search, and the two judgements: of the example, and of it before it was rounded.
+    assert target.heard == [1, 10, 1, 1, 1, 1, 1, 1]
+    assert trial.achieved == (True,)
+
+
+def test_a_lucky_score_does_not_last() -> None:
+    """What stands for a clip is the best of the newest generation, though an older one had a higher score."""
+    target, clean = Wavering(-5.0), silent(TIME)
+    contest = Contest(target, clean, Evade(references=("no",)), 1, 8)
+    for turn, mean in enumerate((0.0, -5.0)):
+        target.mean = mean
+        contest.judge(torch.full((1, 1, TIME), 0.1 * (turn + 1)), Draws(0).turn("generation", turn))
+    assert contest.leaders()[0, 0] == pytest.approx(0.2)
+    assert float(contest.best.value[0]) < -1.0
 
 
 def test_the_seed_decides() -> None:

@@ -155,6 +155,32 @@ def test_the_time_of_a_slot_is_the_mean_of_its_words() -> None:
     assert apart == [[("x", 1), ("z", 1), ("", 1)], [("w", 1), ("", 2)], [("y", 3)]]
 
 
+@pytest.mark.parametrize("align", ALIGNS)
+def test_a_short_word_meets_itself_though_its_time_wavers(align: Align) -> None:
+    # The second a is 2 * 0.06 s from the first, the third 2 * 0.09 from the mean of both; alone, in slots of
+    # their own, two words would cost twice 0.25.
+    said = [
+        [Word("take", 0.0, 0.3), Word("a", start, start + 0.02), Word("left", 0.6, 0.9)]
+        for start in (0.40, 0.46, 0.52)
+    ]
+    assert votes(said, timed=True, align=align) == [[("take", 3)], [("a", 3)], [("left", 3)]]
+    assert rover(said, timed=True, align=align) == ["take", "a", "left"]
+
+
+@pytest.mark.parametrize("align", ALIGNS)
+def test_a_word_that_lasts_no_time_is_heard(align: Align) -> None:
+    said = [[Word("a", 0.5 + 0.001 * turn, 0.5 + 0.001 * turn)] for turn in range(5)]
+    assert votes(said, timed=True, align=align) == [[("a", 5)]]
+
+
+@pytest.mark.parametrize("align", ALIGNS)
+@pytest.mark.parametrize(("later", "slots"), [(0.24, 1), (0.26, 2)])
+def test_a_short_word_further_off_is_another(later: float, slots: int, align: Align) -> None:
+    # Twice 0.24 is less than twice 0.25, twice 0.26 is more.
+    said = [[Word("a", 0.5, 0.52)], [Word("a", 0.5 + later, 0.52 + later)]]
+    assert len(votes(said, timed=True, align=align)) == slots
+
+
 @pytest.mark.parametrize(
     ("said", "words"),
     [
@@ -254,6 +280,25 @@ def test_equal_sentences_elect_that_sentence(sentence: list[str], count: int, al
     assert rover([sentence] * count, align=align) == sentence
     timed = [[at(word, 0.5 * place) for place, word in enumerate(sentence)]] * count
     assert rover(timed, timed=True, align=align) == sentence
+
+
+@laws
+@given(st.data(), st.lists(st.sampled_from("abcd"), min_size=1, max_size=5), st.sampled_from(ALIGNS))
+def test_equal_sentences_whose_times_waver_elect_that_sentence(
+    data: st.DataObject, sentence: list[str], align: Align
+) -> None:
+    # Words half a second apart, each moved by up to 0.1 s in each pass: two passes of a word are at most
+    # 2 * 0.2 s apart, two words at least 2 * 0.3, and two words alone cost twice 0.25 or more.
+    lasts = [data.draw(st.floats(0.0, 0.4)) for _ in sentence]
+    moves = st.lists(st.floats(-0.1, 0.1), min_size=len(sentence), max_size=len(sentence))
+    said = [
+        [
+            Word(word, 0.5 * place + move, 0.5 * place + move + last)
+            for place, (word, move, last) in enumerate(zip(sentence, moved, lasts, strict=True))
+        ]
+        for moved in data.draw(st.lists(moves, min_size=1, max_size=8))
+    ]
+    assert rover(said, timed=True, align=align) == sentence
 
 
 @laws

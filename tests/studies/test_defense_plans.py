@@ -119,6 +119,12 @@ def test_speakers_need_their_clips() -> None:
         "speaker-gaussian",
         "speaker-adversarial",
         "speaker-mad",
+        "speaker-plain-l2",
+        "speaker-lowpass-l2",
+        "speaker-biquad-l2",
+        "speaker-gaussian-l2",
+        "speaker-adversarial-l2",
+        "speaker-mad-l2",
         "plain-to-lowpass",
         "lowpass-to-plain",
         "lowpass-to-biquad",
@@ -132,16 +138,26 @@ def test_speakers_need_their_clips() -> None:
 def test_sizes_of_section_7_5_are_doubled() -> None:
     found = plans("O15", data="audiomnist:DIR")
     # eps .003 and L2 1 on [0, 1]; sigma .1 and .15; eps .02 on sounds.
-    assert budgets(found["speaker-mad"]) == ["linf(eps=0.006)", "l2(eps=2.0)"]
+    assert budgets(found["speaker-mad"]) == ["linf(eps=0.006)"]
+    assert budgets(found["speaker-mad-l2"]) == ["l2(eps=2.0)"]
+    assert found["speaker-mad-l2"].defenses == found["speaker-mad"].defenses
     assert found["speaker-gaussian"].defenses == ("gaussian(sigma=0.2)+majority(passes=16)",)
     assert found["speaker-mad"].defenses == ("mad(sigma=0.3)+majority(passes=16)",)
     assert found["speaker-lowpass"].defenses == ("lowpass(share=0.05)",)
     assert found["speaker-biquad"].model == "speaker(variant=biquad)"
     assert budgets(found["sound-mad"]) == ["linf(eps=0.04)"]
-    assert {str(plan.attacks[0]) for name, plan in found.items() if name != "recogniser"} == {
-        "pgd(steps=20, step=0.125)"
-    }
     assert found["spectra-mad"].audio == "all"
+
+
+def test_classifiers_of_section_7_5_are_held_against_a_second_attack() -> None:
+    full, mini = (plans("O15", data="audiomnist:DIR", scale=scale) for scale in ("full", "mini"))
+    attacks = {name: [str(attack) for attack in plan.attacks] for name, plan in full.items()}
+    assert attacks["speaker-adversarial"] == ["pgd(steps=20, step=0.125)", "apgd(steps=100)"]
+    assert attacks["sound-mad"] == attacks["speaker-adversarial"]
+    # In the ball a step is 2 / sqrt(20) of the radius.
+    assert attacks["speaker-adversarial-l2"] == ["pgd(steps=20, step=0.447)", "apgd(steps=100)"]
+    assert attacks["plain-to-lowpass"] == attacks["spectra-mad"] == ["pgd(steps=20, step=0.125)"]
+    assert str(mini["speaker-adversarial"].attacks[1]) == "apgd(steps=20)"
 
 
 def test_speech_recognition_of_section_7_5() -> None:

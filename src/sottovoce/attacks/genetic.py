@@ -24,6 +24,11 @@ from sottovoce.core.goal import Evade, Goal
 from sottovoce.core.target import Scores, Target
 from sottovoce.errors import InputError
 
+CONFIRMATIONS = 4
+"""Fresh answers of a random target, one after another, that must all reach the goal before a clip leaves. The
+best of many noisy estimates is mostly luck; a clip that only claims to be fooled fails at the first or
+second."""
+
 
 @final
 class Contest:
@@ -33,6 +38,10 @@ class Contest:
     target, and any goal about more than the text, is judged by the goal's objective: a clip is done when the
     target, listening to its best perturbation, is heard to reach the goal. A transcript that is only to
     change is never done: more of its words can still go wrong.
+
+    Where the target is random, a score is an estimate. The best of a generation stands for the clip until the
+    next one is judged, with noise of its own: those that live on are heard anew, so that no lucky score
+    lasts. And a clip that is done leaves only if the target's own answers confirm it.
 
     alive: rows of the clips that are left.
     crowd: each of these clips once for each of its perturbations, `(alive * members, time)`.
@@ -73,7 +82,10 @@ class Contest:
         if not self.by_scores:
             self._listen(draws)
         done = self._done()
-        left = [place for place, row in enumerate(self.alive) if not done[row]]
+        going = [row for row in self.alive if done[row]]
+        if self._target.random:
+            going = self._confirmed(going, draws)
+        left = [place for place, row in enumerate(self.alive) if row not in going]
         if 0 < len(left) < len(self.alive):
             self.alive = [self.alive[place] for place in left]
             self.crowd = repeated(self._clean.select(self.alive), self._members)
@@ -99,6 +111,8 @@ class Contest:
         delta, level = self.best.delta.clone(), self.best.value.clone()
         delta[self.alive, : herd.shape[2]] = herd[torch.arange(len(herd)), member]
         level[self.alive] = top.to(level.dtype)
+        if self._target.random:
+            self.best = Best(self.best.delta)
         for row in self.best.update(delta, level).nonzero()[:, 0].tolist():
             self._improved[row] = True
 
@@ -107,13 +121,24 @@ class Contest:
         rows = [row for row in self.alive if self._improved[row]]
         if not rows:
             return
+        for row, text in zip(rows, self._heard(rows, draws), strict=True):
+            self.texts[row] = text
+            self._improved[row] = False
+
+    def _confirmed(self, rows: list[int], draws: Draws) -> list[int]:
+        """Those whose best perturbation reaches the goal again and again, each time with other noise."""
+        for turn in range(CONFIRMATIONS):
+            if rows:
+                reached = self._goal.select(rows).achieved(self._heard(rows, draws.turn("confirm", turn)))
+                rows = [row for row, won in zip(rows, reached, strict=True) if won]
+        return rows
+
+    def _heard(self, rows: list[int], draws: Draws) -> list[str]:
+        """What the goal reads of the best perturbations of some rows."""
         clean = self._clean.select(rows)
         batch = clean.with_waveforms(clean.waveforms + self.best.delta[rows, : clean.waveforms.shape[1]])
         texts = decode(self._target, batch, draws) if self._goal.about == "text" else [""] * len(rows)
-        read = self._goal.select(rows).read(self._target, batch, texts, draws=draws.turn("judge"))
-        for row, text in zip(rows, read, strict=True):
-            self.texts[row] = text
-            self._improved[row] = False
+        return self._goal.select(rows).read(self._target, batch, texts, draws=draws.turn("judge"))
 
     def _done(self) -> list[bool]:
         if self.by_scores:
@@ -161,7 +186,8 @@ class Genetic(Attack):
     """Perturbations breed: the fitter one is, the more children it has, each a mix of two and a few kicks.
 
     A clip is done once it is fooled, but for a transcript that is only to change, which more steps make worse
-    and worse; the best perturbation of each clip is kept from first to last.
+    and worse; the best perturbation of each clip is kept from first to last. Where the target is random, see
+    `Contest`.
 
     steps: generations after the first.
     population: perturbations a clip; those of all clips are scored together.

@@ -1,7 +1,8 @@
 """Transcripts in a network of slots, the first half of ROVER (Fiscus 1997, section 2.1).
 
 They are laid into it one after another by dynamic programming; a slot holds what each of them says in one
-place, a word or silence. Costs of words and the order of ties are those of NIST's program.
+place, a word or silence. Costs of words and the order of ties are those of NIST's program; but with times no
+word counts as shorter than `SHORTEST`.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ INTO, PAST, NEW = 0, 1, 2
 # times are exact and ties are ties.
 INDEL, SUBSTITUTION = 3000.0, 4000.0
 OTHER_WORD = 1.0
+# In seconds. SCLITE has words beside silence cost their duration: two that last 20 ms would rather be alone
+# than meet 60 ms apart, though times of noisy passes differ by as much.
+SHORTEST = 0.25
 # NIST's costs of a slot in which some pass is silent: passed over, and given a word that is new to it.
 SILENT_PAST, SILENT_OTHER = 1.0, 1000.0
 
@@ -256,7 +260,7 @@ def _steps_by_mean(net: _Network, order: Ints, arcs: Ints, facts: Floats, turn: 
     for row in range(slots):
         said, start, end = net.said[order[row]]
         start, end, silent = start / said, end / said, turn - said
-        past = said * (1000.0 * (end - start) if timed else INDEL)
+        past = said * (_lasting(start, end) if timed else INDEL)
         cost[row + 1, 0], step[row + 1, 0] = cost[row, 0] + past, PAST
         for column in range(words):
             arc, alone = arcs[row, column], _alone(facts, column, timed)
@@ -290,7 +294,7 @@ def _steps_by_nearest(net: _Network, order: Ints, arcs: Ints, facts: Floats, tim
         said, start, end = net.said[order[row]]
         start, end = start / said, end / said
         first, silence = net.first[order[row]], net.silence[order[row]]
-        past, passed = 1000.0 * (end - start) if timed else INDEL, first
+        past, passed = _lasting(start, end) if timed else INDEL, first
         into_other, other = OTHER_WORD if timed else SUBSTITUTION, first
         if silence >= 0:
             past, passed = SILENT_PAST, silence
@@ -317,7 +321,12 @@ def _steps_by_nearest(net: _Network, order: Ints, arcs: Ints, facts: Floats, tim
 @_compiled
 def _alone(facts: Floats, column: int, timed: bool) -> float:
     """What a word costs beside silence."""
-    return 1000.0 * (facts[column, 1] - facts[column, 0]) if timed else INDEL
+    return _lasting(facts[column, 0], facts[column, 1]) if timed else INDEL
+
+
+@_compiled
+def _lasting(start: float, end: float) -> float:
+    return 1000.0 * max(end - start, SHORTEST)
 
 
 @_compiled

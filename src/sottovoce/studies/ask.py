@@ -50,10 +50,13 @@ class Ask:
         return full if self.scale == "full" else mini
 
     def pgd(self, mini: int, full: int, *, ball: bool = False) -> str:
-        """PGD in so many steps; where they are few, they are longer, to reach the edge of the budget.
+        """PGD in so many steps; where they are few, they are longer.
+
+        In L-infinity they are 2.5 radii or more in all: a sample gets to the edge where its sign holds. That
+        is not the end of what an attack can do there.
 
         ball: whether the budget is L2 or an SNR. Steps there lead every way, and k of them come only about
-        sqrt(k) times as far as one, where steps of signs all go to the corners.
+        sqrt(k) times as far as one: they are so long that all of them together end at the edge.
         """
         steps = self.at_most(mini, full)
         step = 2.0 / steps**0.5 if ball else 2.5 / steps

@@ -17,6 +17,8 @@ SWING = 2.0
 ACCURACY = ("accuracy", "clean-accuracy", "fooling-ratio", "l2")
 SPEAKER_LINF, SPEAKER_L2, SOUND_LINF = 0.003 * SWING, 1.0 * SWING, 0.02 * SWING
 SPEAKER_STEPS = 20
+L2_RUN = "-l2"
+"""What the name of a speaker model's plan ends in where the budget is L2, whose steps have another length."""
 GAUSSIAN, MAD = 0.1 * SWING, 0.15 * SWING
 ASR_SNR_DB = 30
 LOUDER = 1.5
@@ -72,16 +74,17 @@ def o15(ask: Ask) -> Plans:
 def _speakers(ask: Ask) -> Plans:
     """Tables 7.3 and 7.4, and the examples behind Figs. 7.3 and 7.4."""
     attack, clips = ask.pgd(SPEAKER_STEPS, SPEAKER_STEPS), ask.take(40, None)
-    cube, ball = linf([SPEAKER_LINF]), f"l2(eps={SPEAKER_L2})"
+    cube, ball = linf([SPEAKER_LINF]), [f"l2(eps={SPEAKER_L2})"]
     found = {
-        f"speaker-{one.variant}": ask.plan(
+        f"speaker-{one.variant}{norm}": ask.plan(
             model=variant_of("speaker", one.variant),
             defenses=[one.defense],
-            attacks=[attack],
-            budgets=[*cube, ball],
+            attacks=_climbers(ask, ball=norm == L2_RUN),
+            budgets=budgets,
             clips=clips,
             metrics=ACCURACY,
         )
+        for norm, budgets in (("", cube), (L2_RUN, ball))
         for one in SPEAKERS
     }
     defenses = {one.variant: one.defense for one in SPEAKERS}
@@ -117,6 +120,11 @@ def _speakers(ask: Ask) -> Plans:
     return found
 
 
+def _climbers(ask: Ask, *, ball: bool = False) -> list[str]:
+    """The thesis's PGD, and AutoPGD, which tells whether that was the end of it."""
+    return [ask.pgd(SPEAKER_STEPS, SPEAKER_STEPS, ball=ball), f"apgd(steps={ask.at_most(20, 100)})"]
+
+
 def _sounds(ask: Ask) -> Plans:
     """Table 7.5."""
     return {
@@ -124,7 +132,7 @@ def _sounds(ask: Ask) -> Plans:
             model=variant_of("sound", one.variant),
             data=SOUNDS,
             defenses=[one.defense],
-            attacks=[ask.pgd(SPEAKER_STEPS, SPEAKER_STEPS)],
+            attacks=_climbers(ask),
             budgets=linf([SOUND_LINF]),
             clips=ask.take(12, None),
             metrics=ACCURACY,
