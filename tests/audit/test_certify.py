@@ -7,12 +7,15 @@ import math
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from sottovoce.audit import certify as module
+from sottovoce.audit import certify_store as store
 from sottovoce.audit.certify import CertifyPlan, run_certify
 from sottovoce.audit.certify_store import Certified, CertifyFolder, read_curve
-from sottovoce.errors import InputError, MissingPower
+from sottovoce.audit.lock import hold
+from sottovoce.errors import InputError, MissingPower, StoreError
 
 # Clips are constant at 1000, 2000, 3000 of 32768 in 400, 800, 640 samples: 0.61, 1.7 and 2.3 away from zero.
 # That is far beyond what 128 passes at sigma 0.1 can certify: 0.001^(1/128) = 0.947464 gives 1.620742 sigma.
@@ -77,6 +80,88 @@ def test_a_killed_run_goes_on_and_ends_the_same(
     assert cut.progress() == {}
 
 
+@pytest.mark.parametrize(
+    "left",
+    [
+        "",
+        '{"clip": "down/0", "elec',
+        "[1]",
+        '{"clip": "down/0", "elected": "up", "passes": 64, "lower": 0.0}',
+        '{"clip": "down/0", "elected": "up", "successes": null, "passes": 64, "lower": 0.0}',
+    ],
+)
+def test_a_damaged_note_of_progress_counts_as_none(
+    left: str, mean_model: str, mean_clips: Path, tmp_path: Path
+) -> None:
+    plan = plan_for(mean_model)
+    CertifyFolder(tmp_path / "run").prepare(plan.to_yaml(), {})
+    (tmp_path / "run" / "progress.json").write_text(left)
+    folder = run_certify(plan, tmp_path / "run", device="cpu")
+    records = list(folder.records())
+    assert len(records) == 6
+    assert {(record.status, record.successes, record.passes) for record in records} == {("ok", 128, 128)}
+
+
+def test_progress_is_on_the_disk_before_it_takes_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(store.os, "fsync", lambda file: done.append("sync"))
+    replace = store.os.replace
+    monkeypatch.setattr(store.os, "replace", lambda *paths: (done.append("replace"), replace(*paths)))
+    known = {"clip": "a", "elected": "up", "successes": 60, "passes": 64, "lower": 0.5}
+    CertifyFolder(tmp_path).save_progress(known)
+    assert done == ["sync", "replace"]
+    assert CertifyFolder(tmp_path).progress() == known
+
+
+def test_what_failed_is_kept_or_tried_again(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
+    plan, file = plan_for(mean_model), mean_clips / "up" / "1.wav"
+    good = file.read_bytes()
+    file.write_bytes(b"no audio")
+    folder = run_certify(plan, tmp_path / "run", device="cpu")
+    failed = ["up/1"]
+    assert [record.clip for record in folder.records() if record.status == "failed"] == failed
+    file.write_bytes(good)
+    run_certify(plan, tmp_path / "run", device="cpu")
+    assert [record.clip for record in folder.records() if record.status == "failed"] == failed
+    begun: list[int] = []
+    run_certify(plan, tmp_path / "run", device="cpu", retry_failed=True, begin=begun.append)
+    assert begun == [128]
+    records = {record.clip: record for record in folder.records()}
+    assert len(records) == len(list(folder.records())) == 6
+    assert (records["up/1"].status, records["up/1"].successes) == ("ok", 128)
+    # The old line is still there, and nobody counts it.
+    assert len(folder.records_path.read_text().splitlines()) == 7
+
+
+def test_two_runs_in_one_folder_are_refused(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
+    with hold(tmp_path / "run"), pytest.raises(StoreError, match="no other run is at work"):
+        run_certify(plan_for(mean_model), tmp_path / "run", device="cpu")
+    folder = run_certify(plan_for(mean_model), tmp_path / "run", device="cpu")
+    assert len(list(folder.records())) == 6
+    assert not (tmp_path / "run" / ".lock").exists()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+def test_too_little_memory_ends_the_run_and_records_nothing(
+    error: Exception, mean_model: str, mean_clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crowded(*args: object, **settings: object) -> None:
+        raise error
+
+    monkeypatch.setattr(module, "certify", crowded)
+    with pytest.raises(InputError, match="smaller --batch and give the same command again"):
+        run_certify(plan_for(mean_model), tmp_path / "run", device="cpu")
+    assert list(CertifyFolder(tmp_path / "run").records()) == []
+
+
 def test_a_torn_line_is_certified_again(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
     plan = plan_for(mean_model)
     folder = run_certify(plan, tmp_path / "run", device="cpu")
@@ -133,6 +218,8 @@ def test_the_batch_is_no_part_of_the_plan(mean_model: str, mean_clips: Path, tmp
         ({"alpha": 2.0}, "alpha between"),
         ({"passes": 0}, "at least 1 pass"),
         ({"radius": 10.0}, "all that 128 passes can certify"),
+        ({"defense": "gaussian+majority(passes=3)"}, "vote of 20 passes.*or select from 3"),
+        ({"defense": "gaussian+one"}, "expected 1 pass for one sentence, got 20"),
     ],
 )
 def test_bad_plans_are_refused(wrong: dict[str, object], message: str) -> None:

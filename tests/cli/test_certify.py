@@ -9,14 +9,24 @@ from pathlib import Path
 
 import pytest
 import typer
+import yaml
 
 from sottovoce.cli.certify import certify
+from sottovoce.core.vote import Passes
+from sottovoce.defenses.votes import Majority
 from sottovoce.errors import InputError
 
 
 def sottovoce(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from sottovoce.cli.main import main; main()", *words]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+
+
+def command(*words: str) -> None:
+    """The command in this process."""
+    app = typer.Typer()
+    app.command()(certify)
+    typer.main.get_command(app).main(words, standalone_mode=False)
 
 
 @pytest.mark.slow
@@ -44,6 +54,29 @@ def test_the_keyword_model_with_few_passes(tmp_path: Path) -> None:
     assert "confidence 0.999" in again.stdout
 
 
+def test_a_vote_elects_with_its_own_passes(
+    mean_model: str,
+    mean_clips: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    heard: list[int] = []
+    elect = Majority.elect
+
+    def listen(vote: Majority, passes: Passes) -> list[str]:
+        heard.append(passes.count)
+        return elect(vote, passes)
+
+    monkeypatch.setattr(Majority, "elect", listen)
+    monkeypatch.chdir(tmp_path)
+    words = ["--model", mean_model, "--data", "clips", "--limit", "1", "--passes", "64", "--out", "run"]
+    command(*words, "--defense", "gaussian(sigma=0.1)+majority(passes=3)")
+    assert heard == [3]
+    assert yaml.safe_load(Path("run/certify.yaml").read_text())["select"] == 3
+    assert "from 3 passes each; 64 passes counted" in capsys.readouterr().out
+
+
 def test_a_bad_clip_ends_with_exit_code_1(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
     (mean_clips / "down" / "0.wav").unlink()
     (mean_clips / "up" / "broken.wav").write_bytes(b"no audio")
@@ -51,6 +84,7 @@ def test_a_bad_clip_ends_with_exit_code_1(mean_model: str, mean_clips: Path, tmp
     done = sottovoce("certify", *words, "--out", "run", folder=tmp_path)
     assert done.returncode == 1
     assert "failed: up/broken" in done.stdout
+    assert "to try these again: give the same command with --retry-failed" in done.stdout
     assert "100 [48,100]" in done.stdout  # 5 of 5: Clopper-Pearson from 0.478
 
 
@@ -75,14 +109,14 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
         (["--defense", "gaussian", "--sigma", "0.1"], "got both"),
         (["--radius", "1"], "all that 1000 passes can certify"),
         (["--limit", "0"], "limit of 1 clip"),
+        (["--defense", "gaussian+one"], "expected 1 pass for one sentence, got 100"),
+        (["--defense", "gaussian+majority(passes=3)", "--select", "100"], "vote of 100 passes"),
     ],
 )
 def test_mistakes_are_told_before_any_work(
     words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    app = typer.Typer()
-    app.command()(certify)
     with pytest.raises(InputError, match=message):
-        typer.main.get_command(app).main(words, standalone_mode=False)
+        command(*words)
     assert list(tmp_path.iterdir()) == []

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from sottovoce.cli.train import app
 from sottovoce.errors import InputError, UnknownName
 from sottovoce.targets.zoo.keyword_cnn import CLASSES
+from sottovoce.training.sources import check_apart, hold_clips
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +80,10 @@ def test_a_keyword_model_is_hardened_and_goes_on(packs: Path, tmp_path: Path) ->
         (["--attack", "pgd", "--steps", "0"], InputError, "expected at least 1 step"),
         (["--attack", "fgsm", "--budget", "snrr(db=3)"], UnknownName, "did you mean 'snr'"),
         (["--sigma", "0.1", "--epochs", "0"], InputError, "expected epochs or minutes above 0"),
+        (["--sigma", "0.1", "--epochs", "-1", "--minutes", "0.01"], InputError, "epochs or minutes above 0"),
+        (["--sigma", "0.1", "--minutes", "-1"], InputError, "expected epochs or minutes above 0"),
+        (["--sigma", "0.1", "--rate", "nan"], InputError, "a learning rate above 0, got 6, 1 and nan"),
+        (["--sigma", "0.1", "--patience", "-3"], InputError, "expected a patience of 0 or more, got -3"),
         (["--front", "majority"], InputError, "with a vote"),
         ([], InputError, "expected --sigma, --attack or --front"),
         (
@@ -101,6 +106,43 @@ def test_unknown_models_and_one_class_are_named(packs: Path, tmp_path: Path) -> 
     assert "did you mean 'keyword'?" in str(done.exception)
     done = harden(packs, tmp_path, "--sigma", "0.1", pack="one.npz")
     assert "two classes or more, got 4 of 'yes' alone" in str(done.exception)
+
+
+def test_validation_clips_that_training_hears_are_refused(packs: Path, tmp_path: Path) -> None:
+    again = ["--sigma", "0.1", "--valid", f"pack:{packs}/words.npz#train"]
+    done = harden(packs, tmp_path, *again)
+    assert isinstance(done.exception, InputError)
+    assert "got 12 of 12 that it does, such as 'clip-0'" in str(done.exception)
+    # The whole pack has them too; its other six are new.
+    done = harden(packs, tmp_path, "--sigma", "0.1", "--valid", f"pack:{packs}/words.npz")
+    assert "got 12 of 18 that it does" in str(done.exception)
+
+
+def test_silence_is_no_clip_in_particular() -> None:
+    sound, silence = np.full(4, 7, np.int16), np.zeros(4, np.int16)
+    train = hold_clips([sound, silence], ["a", "b"], ["0", "1"], 100)
+    check_apart(train, hold_clips([silence, sound + 1], ["b", "a"], ["0", "1"], 100))
+    with pytest.raises(InputError, match="got 1 of 2 that it does, such as 'y'"):
+        check_apart(train, hold_clips([silence, sound], ["b", "a"], ["x", "y"], 100))
+
+
+def test_a_few_copies_are_told_of() -> None:
+    """Two of a hundred are; three are refused."""
+    sounds = [np.full(4, place + 1, np.int16) for place in range(100)]
+    names = [str(place) for place in range(100)]
+    valid = hold_clips(sounds, names, names, 100)
+    told: list[str] = []
+    check_apart(hold_clips(sounds[:2], names[:2], names[:2], 100), valid, told.append)
+    assert told == ["training hears 2 of 100 validation clips too, such as '0'"]
+    with pytest.raises(InputError, match="got 3 of 100 that it does"):
+        check_apart(hold_clips(sounds[:3], names[:3], names[:3], 100), valid)
+
+
+@pytest.mark.parametrize("minutes", ["-1", "0", "nan"])
+def test_a_recogniser_is_trained_for_some_time(minutes: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["recogniser", "--pack", str(tmp_path), "--minutes", minutes])
+    assert isinstance(done.exception, InputError)
+    assert "expected minutes above 0" in str(done.exception)
 
 
 def test_validation_clips_must_be_named(packs: Path, tmp_path: Path) -> None:

@@ -218,10 +218,30 @@ def test_a_vote_that_needs_a_power_says_so_before_it_runs() -> None:
         Voted(ToyCtc(), Choosy())
 
 
-def test_too_little_memory_is_a_clear_error() -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("no"),
+        MemoryError(),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+def test_too_little_memory_is_a_clear_error(error: Exception) -> None:
     class Heavy(Scripted):
         def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
-            raise torch.OutOfMemoryError("no")
+            raise error
 
-    with pytest.raises(InputError, match="expected memory for 6 clips of 3 samples at once"):
+    with pytest.raises(InputError, match=r"expected memory for 6 clips of 3 samples at once.*fewer than 6"):
         Voted(Heavy(), Joined()).decode(clips(), draws=DRAWS)
+    # Four rows go at once, however many passes there are.
+    with pytest.raises(InputError, match=r"expected memory for 4 clips of 3 samples at once.*fewer than 4"):
+        Voted(Heavy(), Joined(), at_once=4).decode(clips(), draws=DRAWS)
+
+
+def test_other_errors_stay_what_they_are() -> None:
+    class Broken(Scripted):
+        def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
+            raise RuntimeError("shapes differ")
+
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        Voted(Broken(), Joined()).decode(clips(), draws=DRAWS)

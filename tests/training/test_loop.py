@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from sottovoce.core.draws import Draws
 from sottovoce.errors import GradientError, InputError, MissingExtra, UnknownName
 from sottovoce.testing import check_transform
 from sottovoce.training import loop
-from sottovoce.training.hardening import Hardening, Share, make_adversary, make_noise
+from sottovoce.training.hardening import Hardening, Share, make_adversary, make_noise, pick
 from sottovoce.training.judging import score
 from sottovoce.training.learner import ClassLearner
 from sottovoce.training.loop import fit
@@ -127,6 +128,74 @@ def test_a_run_that_was_killed_ends_where_it_would_have_ended(
     assert [row["share"] for row in reports[0]["history"]] == [0.5, 0.5, 0.8, 0.8]
 
 
+def test_shares_change_inside_an_epoch(
+    make_learner: MakeLearner, make_clips: MakeClips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One epoch of 40 clips in batches of 10: half of the first two are attacked, four fifths of the rest."""
+    picked: list[int] = []
+
+    def watch(clips: int, share: float, draws: Draws) -> list[int]:
+        picked.append(len(pick(clips, share, draws)))
+        return pick(clips, share, draws)
+
+    monkeypatch.setattr(loop, "pick", watch)
+    recipe = Recipe(epochs=1, batch_size=10, learning_rate=0.05)
+    lines: list[str] = []
+    report = fit(
+        make_learner(),
+        ClipSource(make_clips(40, 0)),
+        make_clips(20, 1),
+        out=tmp_path,
+        recipe=recipe,
+        hardening=harden("0.5,0.8"),
+        log=lines.append,
+    )
+    assert picked == [5, 5, 8, 8]
+    assert [row["share"] for row in report.history] == pytest.approx([0.65])
+    assert any("65 % attacked" in line for line in lines)
+
+
+def test_other_clips_are_noticed_when_a_run_goes_on(
+    make_learner: MakeLearner, make_clips: MakeClips, tmp_path: Path
+) -> None:
+    train, valid = make_clips(40, 0), make_clips(20, 1)
+
+    def run(train: Clips, valid: Clips) -> None:
+        fit(make_learner(), ClipSource(train), valid, out=tmp_path, recipe=QUICK, resume=True, log=quiet)
+
+    run(train, replace(valid, name="held-out"))
+    told = json.loads((tmp_path / "report.json").read_text())["data"]
+    assert (told["training"]["clips"], told["validation"]["clips"]) == (40, 20)
+    assert told["validation"]["name"] == "held-out"
+    run(replace(train, name="elsewhere"), valid)  # the same clips under another name
+    with pytest.raises(InputError, match="expected the training clips that it was begun with, 40 of no name"):
+        run(make_clips(40, 2), valid)
+    with pytest.raises(InputError, match="expected the validation clips that it was begun with, 20 of held"):
+        run(train, replace(valid, labels=("up",) * 20))
+    with pytest.raises(InputError, match=r"got 40 of no name .*go on with the same clips"):
+        run(replace(train, ids=tuple(f"other-{name}" for name in train.ids)), valid)
+    # A checkpoint that does not know its clips.
+    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    del state["data"]
+    torch.save(state, tmp_path / "checkpoint.pt")
+    run(make_clips(40, 2), valid)
+
+
+def test_strings_of_other_words_are_other_data() -> None:
+    from sottovoce.training.recogniser_pack import of_items
+
+    def bank(texts: list[str]) -> Bank:
+        tone = (8_000 * np.sin(np.arange(4_000) / 5)).astype(np.int16)
+        rows = {"split": ["train"] * 2, "kind": ["word"] * 2, "source": ["beep"] * 2}
+        return Bank(of_items([tone, tone], texts=texts, **rows))
+
+    one, same, other = (
+        StringSource(bank(texts)).describe() for texts in (["go", "no"], ["go", "no"], ["go", "on"])
+    )
+    assert (one["name"], one["clips"]) == ("strings", 2)
+    assert one["hash"] == same["hash"] != other["hash"]
+
+
 def test_a_finished_run_that_goes_on_is_finished(
     make_learner: MakeLearner, make_clips: MakeClips, tmp_path: Path
 ) -> None:
@@ -227,9 +296,11 @@ def test_a_folder_in_use_and_another_recipe_or_model_are_refused(
         run(make_learner(), Recipe(epochs=4, batch_size=16, learning_rate=0.1, warm_up_steps=4))
     with pytest.raises(InputError, match="expected parameters 17, got 16"):
         run(make_learner([0.0] * 17))
-    (tmp_path / "checkpoint.pt").write_bytes(b"no checkpoint")
-    with pytest.raises(InputError, match="expected a checkpoint, got another kind of file"):
-        run(make_learner())
+    whole = (tmp_path / "checkpoint.pt").read_bytes()
+    for content in (b"no checkpoint", b"torn\n", b"", whole[:100], whole[: len(whole) // 2]):
+        (tmp_path / "checkpoint.pt").write_bytes(content)
+        with pytest.raises(InputError, match="expected a checkpoint, got another kind of file"):
+            run(make_learner())
 
 
 def test_a_loss_that_explodes_is_named(
@@ -248,7 +319,20 @@ def test_a_loss_that_explodes_is_named(
 
 @pytest.mark.parametrize(
     "settings",
-    [{"epochs": 0}, {"epochs": None}, {"batch_size": 0}, {"learning_rate": 0.0}, {"average_decay": 1.0}],
+    [
+        {"epochs": 0},
+        {"epochs": None},
+        {"epochs": -1, "minutes": 0.01},
+        {"minutes": -1.0},
+        {"minutes": 0.0},
+        {"minutes": float("nan")},
+        {"batch_size": 0},
+        {"learning_rate": 0.0},
+        {"learning_rate": float("nan")},
+        {"learning_rate": float("inf")},
+        {"average_decay": 1.0},
+        {"patience": -3},
+    ],
 )
 def test_recipes_that_cannot_be_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(InputError, match="expected"):

@@ -9,23 +9,26 @@ from hashlib import sha256
 from pathlib import Path
 from typing import final
 
-import torch
 import yaml
 
-from sottovoce import __version__
+from sottovoce import __version__, registry
 from sottovoce.audit.certify_store import Certified, CertifyFolder
 from sottovoce.audit.defense import Defense
 from sottovoce.audit.fit import open_clips, usable
+from sottovoce.audit.lock import hold
+from sottovoce.audit.parts import Part
 from sottovoce.audit.run import Advance, find_device, open_target
 from sottovoce.audit.store import describe
+from sottovoce.audit.work import FAILURES, explain
 from sottovoce.core.batch import AudioBatch
+from sottovoce.core.memory import out_of_memory
 from sottovoce.core.target import Target
 from sottovoce.core.vote import Vote
-from sottovoce.data.load import Clip, collate
+from sottovoce.data.load import Clip, Corpus, collate
 from sottovoce.defenses.bounds import Count, Sampling, radius_snr_db
 from sottovoce.defenses.certificates import Certificate, Within, certify, check_wer, word_errors
 from sottovoce.defenses.noisy_passes import Smoothed, certified_sigma
-from sottovoce.errors import InputError, SottovoceError, StoreError
+from sottovoce.errors import InputError, StoreError
 
 USUAL_WER = 0.25
 SAVE_SECONDS = 5.0
@@ -37,7 +40,8 @@ class CertifyPlan:
     """What is certified, as plain data. Batch and device are no part of it: the one changes nothing, the
     other draws noise of its own that is as good.
 
-    defense: gaussian(sigma=...) first, then what belongs to the model, then a vote to elect with, if any.
+    defense: gaussian(sigma=...) first, then what belongs to the model, then a vote to elect with, if any. The
+        vote has `select` passes; one that is written with others is refused.
     wer: the k of a recogniser; None: 0.25. The others are those of `Sampling`.
     """
 
@@ -54,7 +58,16 @@ class CertifyPlan:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        vote, given = Defense.parse(self.defense).vote, vote_passes(self.defense)
+        if given not in (None, self.select):
+            raise InputError(
+                f"expected a vote of {self.select} passes, as many as are set apart to elect from, got "
+                f"{self.defense!r}; drop its passes, or select from {given}."
+            )
         self.sampling().check(self.sigma)
+        if vote is not None:
+            # What the vote has to say against so many.
+            replace(vote, passes=self.select)  # type: ignore[type-var]
 
     @property
     def sigma(self) -> float:
@@ -83,6 +96,12 @@ class CertifyPlan:
         return sha256(f"{__version__}\n{self.to_yaml()}".encode()).hexdigest()[:10]
 
 
+def vote_passes(defense: str) -> int | None:
+    """The passes that the vote of a defense is written with; None where there are none, or no vote."""
+    last = Part.parse(defense.split("+")[-1])
+    return last.settings.get("passes") if last.name in registry.names("vote") else None
+
+
 @final
 @dataclass(frozen=True)
 class Certifier:
@@ -102,13 +121,13 @@ class Certifier:
             return self._describe(clip, batch, self._certify(clip, batch))
         except StoreError:
             raise
-        except torch.OutOfMemoryError:
-            raise InputError(
-                f"expected memory for a batch of noisy copies of {len(clip.waveform)} samples, got too "
-                "little; take a smaller --batch and give the same command again to go on."
-            ) from None
-        except (SottovoceError, RuntimeError, ArithmeticError, ValueError) as error:
-            return failed(clip.id, clip.label, str(error))
+        except FAILURES as error:
+            if out_of_memory(error):
+                raise InputError(
+                    f"expected memory for a batch of noisy copies of {len(clip.waveform)} samples, got too "
+                    "little; take a smaller --batch and give the same command again to go on."
+                ) from None
+            return failed(clip.id, clip.label, explain(error))
 
     def _certify(self, clip: Clip, batch: AudioBatch) -> Certificate:
         sampling, known = self.plan.sampling(), self.folder.progress()
@@ -175,12 +194,14 @@ def run_certify(
     device: str = "auto",
     batch: int | None = None,
     target: Target | None = None,
+    retry_failed: bool = False,
     begin: Callable[[int], None] = lambda passes: None,
     advance: Advance = lambda done, note: None,
 ) -> CertifyFolder:
     """Certify what is not yet recorded. A bad plan raises before any work; a bad clip is recorded as failed.
 
     batch: noisy copies at once; default: what suits the device. target: the plan's model where it is open.
+    retry_failed: whether what is recorded as failed is done again.
     begin: told how many passes there are at the most; advance: how many are done or spared, and of what clip.
     """
     device = find_device(device)
@@ -192,23 +213,30 @@ def run_certify(
     if defense.vote is not None:
         defense.around(target)
     corpus = open_clips(plan.data, target)
-    corpus = corpus.limit(plan.limit, plan.seed) if plan.limit is not None else corpus
+    # The clips that an audit with this limit takes, whatever the seed.
+    corpus = corpus.limit(plan.limit) if plan.limit is not None else corpus
     folder = CertifyFolder(out)
-    folder.prepare(plan.to_yaml(), describe(plan.run_id, device, corpus.note))
-    done = {record.clip for record in folder.records()}
-    todo = tuple(entry for entry in corpus.entries if entry.id not in done)
-    begin(len(todo) * plan.passes)
-    if not todo:
-        return folder
     certifier = Certifier(plan, smoothed, defense.vote, folder, device, advance)
+    with hold(folder.path):
+        folder.prepare(plan.to_yaml(), describe(plan.run_id, device, corpus.note))
+        kept = {each.clip for each in folder.records() if not (retry_failed and each.status == "failed")}
+        todo = tuple(entry for entry in corpus.entries if entry.id not in kept)
+        begin(len(todo) * plan.passes)
+        if todo:
+            certify_clips(certifier, replace(corpus, entries=todo))
+    return folder
+
+
+def certify_clips(certifier: Certifier, corpus: Corpus) -> None:
+    """Certify clips one after the other and record each as it ends."""
+    target, folder = certifier.smoothed.target, certifier.folder
     with folder.writer() as writer:
-        for clips, failures in replace(corpus, entries=todo).chunks(1, target.sample_rate):
+        for clips, failures in corpus.chunks(1, target.sample_rate):
             clips, refused = usable(target, clips)
             unfit = [failed(item.id, item.label, item.reason) for item in [*failures, *refused]]
             writer.write([*unfit, *map(certifier.record, clips)])
-            advance(plan.passes * len(unfit), "loading")
+            certifier.advance(certifier.plan.passes * len(unfit), "loading")
     folder.clear_progress()
-    return folder
 
 
 def failed(clip: str, label: str, reason: str) -> Certified:

@@ -16,6 +16,8 @@ from sottovoce.core.statistics import Interval, clopper_pearson, ratio_bootstrap
 from sottovoce.errors import StoreError
 
 MOST_ROWS = 12
+PROGRESS = {"clip": str, "elected": str, "successes": int, "passes": int, "lower": int | float}
+"""What is known of a clip under way."""
 
 
 @final
@@ -75,8 +77,9 @@ class CertifyFolder:
         prepare_folder(self.path, "certify.yaml", plan, about)
 
     def records(self) -> Iterator[Certified]:
-        """In order; a torn last line, left by a kill, is dropped."""
-        return read_lines(self.records_path, Certified.from_line, "certificate")
+        """Each clip once, as it ended the last time; a torn last line, left by a kill, is dropped."""
+        lines = read_lines(self.records_path, Certified.from_line, "certificate")
+        return iter({record.clip: record for record in lines}.values())
 
     def writer(self) -> RecordWriter:
         return RecordWriter(self.records_path)
@@ -86,7 +89,10 @@ class CertifyFolder:
         path = self.path / "progress.json"
         torn = path.with_name("progress.json.part")
         try:
-            torn.write_text(json.dumps(content) + "\n", encoding="utf-8")
+            with torn.open("w", encoding="utf-8") as file:
+                file.write(json.dumps(content) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
             os.replace(torn, path)
         except OSError as error:
             raise StoreError(
@@ -98,9 +104,15 @@ class CertifyFolder:
         (self.path / "progress.json").unlink(missing_ok=True)
 
     def progress(self) -> dict[str, Any]:
-        path = self.path / "progress.json"
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        return content
+        """How far the clip under way is; nothing where no file says so, or a damaged one: it begins anew."""
+        try:
+            content = json.loads((self.path / "progress.json").read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return {}
+        whole = isinstance(content, dict) and all(
+            isinstance(content.get(name), kind) for name, kind in PROGRESS.items()
+        )
+        return content if whole else {}
 
 
 @final

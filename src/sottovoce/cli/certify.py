@@ -50,8 +50,12 @@ def certify(
         int, typer.Option(help="Noisy passes that are counted; 10000 and more for large radii.")
     ] = 1000,
     select: Annotated[
-        int, typer.Option(help="Noisy passes that elect what is certified: the top class, or by ROVER.")
-    ] = 100,
+        int | None,
+        typer.Option(
+            help="Noisy passes that elect what is certified: the top class, or by ROVER.",
+            show_default="the passes of the vote, or 100",
+        ),
+    ] = None,
     alpha: Annotated[float, typer.Option(help="How likely a radius may be too large.")] = 0.001,
     wer: Annotated[
         float | None,
@@ -74,6 +78,9 @@ def certify(
         typer.Option(help="Folder for the results.", show_default="runs/certify-<model>-<id of the plan>"),
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Do again what is recorded as failed.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the curve as JSON.")] = False,
 ) -> None:
     """Certify what a model says behind Gaussian noise, clip by clip, and print how many stand at what radius.
@@ -90,7 +97,7 @@ def certify(
 
       sottovoce certify --model recogniser --wer 0.5 --limit 4 --device cuda --passes 10000
     """
-    from sottovoce.audit.certify import CertifyPlan
+    from sottovoce.audit.certify import CertifyPlan, vote_passes
     from sottovoce.audit.run import find_device, open_target
 
     if sigma is not None and defense is not None:
@@ -99,18 +106,31 @@ def certify(
             "defense."
         )
     noise = CertifyPlan.defense if sigma is None else f"gaussian(sigma={sigma})"
+    defense = defense or noise
+    if select is None:
+        select = vote_passes(defense) or CertifyPlan.select
     plan = CertifyPlan(
-        model=model, data=data, limit=limit, defense=defense or noise, wer=wer, passes=passes, select=select,
+        model=model, data=data, limit=limit, defense=defense, wer=wer, passes=passes, select=select,
         alpha=alpha, radius=radius, tolerance=tolerance, seed=seed,
     )  # fmt: skip
     device = find_device(device)
     target = open_target(plan.model, device)
     plan = plan.resolved(target)
     name = f"certify-{re.split('[:(]', plan.model)[0]}-{plan.run_id}"
-    run(plan, out or Path("runs") / name, device, batch, target, as_json)
+    run(plan, out or Path("runs") / name, device, batch, target, retry_failed, as_json)
 
 
-def run(plan: CertifyPlan, out: Path, device: str, batch: int | None, target: Target, as_json: bool) -> None:
+def run(
+    plan: CertifyPlan,
+    out: Path,
+    device: str,
+    batch: int | None,
+    target: Target,
+    retry_failed: bool,
+    as_json: bool,
+) -> None:
+    from rich.markup import escape
+
     from sottovoce.audit.certify import run_certify
     from sottovoce.audit.certify_store import read_curve
     from sottovoce.cli.show import progress
@@ -119,8 +139,9 @@ def run(plan: CertifyPlan, out: Path, device: str, batch: int | None, target: Ta
     console = Console(stderr=as_json)
     with progress(console) as (begin, advance):
         found = run_certify(
-            plan, out, device=device, batch=batch, target=target, begin=begin, advance=advance
-        )
+            plan, out, device=device, batch=batch, target=target, retry_failed=retry_failed, begin=begin,
+            advance=advance,
+        )  # fmt: skip
     records = list(found.records())
     curve = read_curve(records, sigma=plan.sigma)
     figure = write_certificates(records, found.path / "curve.png", sigma=plan.sigma, right=right_name(plan))
@@ -131,9 +152,12 @@ def run(plan: CertifyPlan, out: Path, device: str, batch: int | None, target: Ta
         console.print(f"certificates: {found.records_path}\ncurve: {figure}", soft_wrap=True, highlight=False)
     for record in curve.failed:
         console.print(
-            f"[yellow]failed[/yellow]: {record.clip}: {record.reason}", soft_wrap=True, highlight=False
+            f"[yellow]failed[/yellow]: {escape(record.clip)}: {escape(record.reason)}",
+            soft_wrap=True,
+            highlight=False,
         )
     if curve.failed:
+        console.print("to try these again: give the same command with --retry-failed", highlight=False)
         raise typer.Exit(1)
 
 
@@ -158,8 +182,8 @@ def show(console: Console, plan: CertifyPlan, curve: Curve) -> None:
         console.print(_table("SNR (dB)", curve.snrs, plan, "g"))
     elected = "accuracy of the elected classes" if plan.wer is None else "WER of the elected transcripts"
     console.print(
-        f"abstained {_percent(curve.abstained)}; {elected} {_percent(curve.elected)}; "
-        f"{curve.passes:,} passes counted",
+        f"abstained {_percent(curve.abstained)}; {elected} {_percent(curve.elected)}, "
+        f"from {plan.select:,} passes each; {curve.passes:,} passes counted",
         soft_wrap=True,
         highlight=False,
         markup=False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -66,6 +67,8 @@ def recogniser(
     from sottovoce.audit.run import find_device
     from sottovoce.training.recogniser import train
 
+    if not 0 < minutes < math.inf:
+        raise InputError(f"expected minutes above 0, got {minutes:g}; say how long.")
     train(pack, out, minutes=minutes, seed=seed, device=find_device(device), log=typer.echo)
     typer.echo(f"weights: {out / 'recogniser.safetensors'}")
 

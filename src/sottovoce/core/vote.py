@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
+from sottovoce.core.memory import out_of_memory
 from sottovoce.core.target import Frames, Languages, Matches, Power, Scores, Target, Timings, Word
 from sottovoce.core.transform import Wrapped
 from sottovoce.errors import InputError, MissingPower
@@ -137,11 +138,13 @@ class Voted(Wrapped):
         try:
             with torch.no_grad():
                 return self.vote.elect(passes)
-        except torch.OutOfMemoryError:
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
             rows = min(self.at_once, len(batch) * self.vote.passes)
             raise InputError(
                 f"expected memory for {rows} clips of {batch.waveforms.shape[1]} samples at once, got too "
-                "little; take fewer passes or a smaller batch."
+                f"little; take a batch and passes that make fewer than {rows} together, or a lower `at_once`."
             ) from None
 
     def scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:

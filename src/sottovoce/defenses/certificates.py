@@ -63,8 +63,8 @@ def certify(
 ) -> Certificate:
     """CERTIFY on one clip (a batch of one).
 
-    wer: the k of a recogniser. vote: elects from the passes set apart for it; default: ROVER for transcripts,
-        what is said most often for classes.
+    wer: the k of a recogniser. vote: elects from the passes set apart for it, `sampling.select`, which take
+        the place of its own; default: ROVER for transcripts, what is said most often for classes.
     watch: told what was elected and the count, after every block. resume: what it was last told, to go on.
     """
     check_wer(smoothed.target, wer)
@@ -101,7 +101,7 @@ def predict(smoothed: Smoothed, clip: AudioBatch, *, passes: int = 1000, alpha: 
 
 
 def elect(smoothed: Smoothed, clip: AudioBatch, passes: int, vote: Vote | None = None) -> str:
-    """What is to be certified, from passes of its own: by a vote, ROVER where transcripts have none."""
+    """What is to be certified, from so many passes: by a vote, ROVER where transcripts have none."""
     if vote is None and smoothed.target.says == "words":
         # Imported here: classifiers need not wait for the compiler.
         from sottovoce.defenses.rover import Rover

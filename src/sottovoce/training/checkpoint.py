@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import safetensors
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from sottovoce.errors import InputError, StoreError
 from sottovoce.training.learner import Learner
+from sottovoce.training.recipe import Data
 
 FORMAT = "1"
 
@@ -44,10 +44,10 @@ def load_checkpoint(path: Path, about: Mapping[str, str]) -> dict[str, Any]:
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         stored = state["about"]
-    except (OSError, RuntimeError, UnpicklingError, KeyError, TypeError, EOFError, ValueError) as error:
+    except Exception as error:  # a damaged file may end in any
         raise InputError(
-            f"{path}: expected a checkpoint, got another kind of file ({str(error).splitlines()[0]}); remove "
-            "it, or choose another folder."
+            f"{path}: expected a checkpoint, got another kind of file ({_reason(error)}); remove it, or "
+            "choose another folder."
         ) from error
     check_same(path, about, stored)
     return state
@@ -61,6 +61,39 @@ def check_same(path: Path, expected: Mapping[str, str], got: Mapping[str, str]) 
                 f"{path}: expected {key} {_short(value)}, got {_short(got[key])}; it belongs to another "
                 f"model ({got.get('architecture', 'unknown')}): name a file of a {expected['architecture']}."
             )
+
+
+def check_settings(path: Path, expected: Mapping[str, Any], got: Mapping[str, Any]) -> None:
+    """Refuse to go on with other settings than a run was begun with, naming the first that differs."""
+    for key, value in expected.items():
+        if got.get(key) != value:
+            raise InputError(
+                f"{path}: expected {key} {value!r}, got {got.get(key)!r}; go on as it was begun, or choose "
+                "another folder."
+            )
+
+
+def check_data(path: Path, expected: Data, got: Data) -> None:
+    """Refuse to go on with other clips than a run was begun with. One that does not know them goes on."""
+    for use, now in expected.items():
+        begun = got.get(use, now)
+        if begun["hash"] != now["hash"]:
+            raise InputError(
+                f"{path}: expected the {use} clips that it was begun with, {_clips(begun)}, got "
+                f"{_clips(now)}; go on with the same clips, or choose another folder."
+            )
+
+
+def random_state(device: torch.device) -> list[Tensor]:
+    """Where torch's own random numbers stand, here and on a device."""
+    cuda = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return [torch.get_rng_state(), *cuda]
+
+
+def set_random_state(device: torch.device, state: list[Tensor]) -> None:
+    torch.set_rng_state(state[0])
+    if device.type == "cuda" and len(state) > 1:
+        torch.cuda.set_rng_state(state[1], device)
 
 
 def save_weights(path: Path, learner: Learner, weights: Mapping[str, Tensor], *, half: bool) -> None:
@@ -81,7 +114,7 @@ def load_weights(learner: Learner, path: Path) -> None:
             stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, safetensors.SafetensorError) as error:
         raise InputError(
-            f"{path}: expected weights as safetensors, got {str(error).splitlines()[0]}; check the path."
+            f"{path}: expected weights as safetensors, got {_reason(error)}; check the path."
         ) from error
     expected = learner.describe()
     about.pop("model", None)
@@ -97,8 +130,17 @@ def load_weights(learner: Learner, path: Path) -> None:
     learner.module.load_state_dict({name: value.to(wanted[name].dtype) for name, value in stored.items()})
 
 
+def _reason(error: Exception) -> str:
+    """Its first line, or its kind where it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 def _shape(value: Tensor | None) -> str:
     return "nothing" if value is None else str(tuple(value.shape))
+
+
+def _clips(data: Mapping[str, Any]) -> str:
+    return f"{data['clips']} of {data['name'] or 'no name'} (hash {data['hash']})"
 
 
 def _short(text: str, most: int = 60) -> str:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, fields
 from pathlib import Path
+from statistics import fmean
 from typing import Any, final
 
 import torch
@@ -19,11 +20,20 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from sottovoce.core.draws import Draws
 from sottovoce.core.statistics import Interval
 from sottovoce.errors import GradientError, InputError, MissingExtra
-from sottovoce.training.checkpoint import load_checkpoint, save_checkpoint, save_weights, write_whole
+from sottovoce.training.checkpoint import (
+    check_data,
+    check_settings,
+    load_checkpoint,
+    random_state,
+    save_checkpoint,
+    save_weights,
+    set_random_state,
+    write_whole,
+)
 from sottovoce.training.hardening import Hardening, pick
 from sottovoce.training.judging import Figures, Judge, gain, measure_of, watched
 from sottovoce.training.learner import Learner
-from sottovoce.training.recipe import Progress, Recipe, Report, learning_rate
+from sottovoce.training.recipe import Data, Progress, Recipe, Report, learning_rate
 from sottovoce.training.sources import Clips, ClipSource, Labelled, Source, check_clips
 from sottovoce.training.workers import Workers, gather_workers
 
@@ -52,6 +62,7 @@ def fit(
     if isinstance(train, ClipSource):
         check_clips(train.clips, target, "training")
     check_clips(valid, target, "validation")
+    data = {"training": train.describe(), "validation": valid.describe()}
     hardening.check(target)
     if not resume and (out / CHECKPOINT).exists():
         raise InputError(
@@ -73,8 +84,8 @@ def fit(
             attacked=recipe.attacked_clips,
             seed=recipe.seed,
         )
-        train = train.to(place)
-        run = Run(learner, train, judge, recipe, hardening, workers, out, log if workers.first else _silent)
+        tell = log if workers.first else _silent
+        run = Run(learner, train.to(place), judge, recipe, hardening, data, workers, out, tell)
         run.begin(resume)
         board = open_board(out / "tensorboard", purge_step=run.progress.step + 1) if open_board else None
         while not run.over:
@@ -100,12 +111,13 @@ class Run:
         judge: Judge,
         recipe: Recipe,
         hardening: Hardening,
+        data: Data,
         workers: Workers,
         out: Path,
         log: Callable[[str], None],
     ) -> None:
         self.learner, self.train, self.judge = learner, train, judge
-        self.recipe, self.hardening, self.workers = recipe, hardening, workers
+        self.recipe, self.hardening, self.data, self.workers = recipe, hardening, data, workers
         self.out, self.log = out, log
         self.progress = Progress()
         learner.module.requires_grad_(True)
@@ -154,7 +166,7 @@ class Run:
     def epoch(self) -> dict[str, float]:
         """One epoch, and a judgement where one is due; what there is to plot."""
         progress, adversary = self.progress, self.hardening.adversary
-        share = adversary.share.at(self.spent()) if adversary else 0.0
+        shares: list[float] = []
         draws = Draws(self.recipe.seed).turn("epoch", progress.epoch)
         total, clips, rate = torch.zeros((), device=self.workers.device), 0, 0.0
         for place, drawn in enumerate(self.train.batches(self.recipe.batch_size, draws.turn("source"))):
@@ -163,9 +175,11 @@ class Run:
                 break
             progress.step += 1
             rate = learning_rate(self.recipe, progress.step, spent)
-            total += self._step(drawn, share, rate, draws.turn("step", place))
+            shares.append(adversary.share.at(spent) if adversary else 0.0)
+            total += self._step(drawn, shares[-1], rate, draws.turn("step", place))
             clips += len(drawn)
         progress.epoch += 1
+        share = fmean(shares or [0.0])
         scalars = {"learning_rate": rate, "share": share, "loss": self._mean(total, clips)}
         of = f"/{self.recipe.epochs}" if self.recipe.epochs else ""
         note = f"epoch {progress.epoch}{of}: loss {scalars['loss']:.4f}"
@@ -199,6 +213,7 @@ class Run:
             about=self.learner.describe(),
             hardening=self.hardening.describe(),
             recipe=asdict(self.recipe),
+            data=self.data,
             measure=measure_of(self.says),
             watched=watched(figures),
             device=torch.cuda.get_device_name(place) if place.type == "cuda" else place.type,
@@ -276,7 +291,7 @@ class Run:
         progress = self.progress
         progress.seconds += time.monotonic() - self._began
         self._began = time.monotonic()
-        random = self.workers.collect(_random_state(self.workers.device))
+        random = self.workers.collect(random_state(self.workers.device))
         if not self.workers.first:
             return
         save_checkpoint(
@@ -285,6 +300,7 @@ class Run:
                 "about": self.learner.describe(),
                 "recipe": asdict(self.recipe),
                 "hardening": self.hardening.describe(),
+                "data": self.data,
                 "progress": asdict(progress),
                 "before": {name: list(figure) for name, figure in self.before.items()},
                 "module": self.learner.module.state_dict(),
@@ -296,13 +312,9 @@ class Run:
         )
 
     def _restore(self, state: dict[str, Any], path: Path) -> None:
-        for name, now in (("recipe", asdict(self.recipe)), ("hardening", self.hardening.describe())):
-            for key, value in now.items():
-                if state[name].get(key) != value:
-                    raise InputError(
-                        f"{path}: expected {key} {value!r}, got {state[name].get(key)!r}; go on as it was "
-                        "begun, or choose another folder."
-                    )
+        check_settings(path, asdict(self.recipe), state["recipe"])
+        check_settings(path, self.hardening.describe(), state["hardening"])
+        check_data(path, self.data, state.get("data", {}))
         known = {item.name for item in fields(Progress)}
         self.progress = Progress(**{key: value for key, value in state["progress"].items() if key in known})
         self.before = {name: Interval(*numbers) for name, numbers in state["before"].items()}
@@ -312,20 +324,9 @@ class Run:
         self.optimiser.load_state_dict(state["optimiser"])
         self.best = state["best"]
         if len(state["random"]) == self.workers.count:
-            _set_random_state(self.workers.device, state["random"][self.workers.rank])
+            set_random_state(self.workers.device, state["random"][self.workers.rank])
         else:
             self.log(f"begun with {len(state['random'])} processes: dropout will draw other numbers")
-
-
-def _random_state(device: torch.device) -> list[Tensor]:
-    cuda = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
-    return [torch.get_rng_state(), *cuda]
-
-
-def _set_random_state(device: torch.device, state: list[Tensor]) -> None:
-    torch.set_rng_state(state[0])
-    if device.type == "cuda" and len(state) > 1:
-        torch.cuda.set_rng_state(state[1], device)
 
 
 def _rounded(value: Tensor) -> Tensor:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, final
 
 from sottovoce.core.statistics import Interval
 from sottovoce.errors import InputError
+
+Data = Mapping[str, Mapping[str, Any]]
+"""Of the clips for "training" and "validation": their name, number and hash."""
 
 
 @final
@@ -41,15 +45,18 @@ class Recipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if (self.epochs or 0) < 1 and (self.minutes or 0) <= 0:
+        given = [long for long in (self.epochs, self.minutes) if long is not None]
+        if not given or not all(0 < long < math.inf for long in given):
             raise InputError(
                 f"expected epochs or minutes above 0, got {self.epochs} and {self.minutes}; say how long."
             )
-        if min(self.batch_size, self.check_epochs) < 1 or self.learning_rate <= 0:
+        if min(self.batch_size, self.check_epochs) < 1 or not 0 < self.learning_rate < math.inf:
             raise InputError(
                 f"expected a batch, a check and a learning rate above 0, got {self.batch_size}, "
-                f"{self.check_epochs} and {self.learning_rate:g}; raise them."
+                f"{self.check_epochs} and {self.learning_rate:g}; 64, 1 and 0.001 are usual."
             )
+        if self.patience < 0:
+            raise InputError(f"expected a patience of 0 or more, got {self.patience}; 0 never stops early.")
         if not 0 <= self.average_decay < 1:
             raise InputError(
                 f"expected average_decay from 0 to 1, got {self.average_decay:g}; 0.999 is usual, 0 is none."
@@ -78,6 +85,7 @@ class Report:
     about: dict[str, str]
     hardening: dict[str, str]
     recipe: dict[str, Any]
+    data: Data
     measure: str
     watched: str
     device: str

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -30,6 +33,8 @@ CHUNK = 256
 # Widths of batches are rounded up to half seconds: few sizes make for few plans of the Fourier transform.
 WIDTH_MULTIPLE = 8_000
 VALID_STRINGS = 200
+MOST_SHARED = 0.02
+"""The share of validation clips that training may hear too."""
 STRING_PEAK = 0.9
 """About that of the strings that come with sottovoce."""
 
@@ -62,12 +67,23 @@ class Clips:
     labels: tuple[str, ...]
     ids: tuple[str, ...]
     sample_rate: int
+    name: str = ""
 
     def __len__(self) -> int:
         return len(self.ids)
 
+    @cached_property
+    def sounds(self) -> tuple[str, ...]:
+        """A hash of each clip's samples; nothing for a clip of zeros, which is no clip in particular."""
+        rows = np.split(self.samples.cpu().numpy(), np.cumsum(self.lengths)[:-1])
+        return tuple(sha256(row).hexdigest() if row.any() else "" for row in rows)
+
+    def describe(self) -> dict[str, Any]:
+        """Which clips these are, for a report and a checkpoint."""
+        return _describe(self.name, zip(self.ids, self.labels, self.sounds, strict=True))
+
     def to(self, device: torch.device | str) -> Clips:
-        return Clips(self.samples.to(device), self.lengths, self.labels, self.ids, self.sample_rate)
+        return replace(self, samples=self.samples.to(device))
 
     def batch(self, places: Sequence[int]) -> Labelled:
         """The clips at the places, padded with zeros."""
@@ -91,11 +107,16 @@ class Clips:
 
 
 def hold_clips(
-    waveforms: Sequence[NDArray[np.int16]], labels: Sequence[str], ids: Sequence[str], sample_rate: int
+    waveforms: Sequence[NDArray[np.int16]],
+    labels: Sequence[str],
+    ids: Sequence[str],
+    sample_rate: int,
+    name: str = "",
 ) -> Clips:
-    """Single clips, int16 `(time,)`, in memory."""
+    """Single clips, int16 `(time,)`, in memory. name: of the corpus, for reports."""
     lengths = np.array([len(waveform) for waveform in waveforms], dtype=np.int64)
-    return Clips(torch.from_numpy(np.concatenate(waveforms)), lengths, tuple(labels), tuple(ids), sample_rate)
+    samples = torch.from_numpy(np.concatenate(waveforms))
+    return Clips(samples, lengths, tuple(labels), tuple(ids), sample_rate, name)
 
 
 def hold_corpus(corpus: Corpus, sample_rate: int, *, log: Callable[[str], None] = print) -> Clips:
@@ -110,7 +131,8 @@ def hold_corpus(corpus: Corpus, sample_rate: int, *, log: Callable[[str], None] 
             f"corpus {corpus.name!r}: expected clips that can be read, got none; check the files."
         )
     waveforms = [(clip.waveform.numpy() * FULL_SCALE).astype(np.int16) for clip in found]
-    return hold_clips(waveforms, [clip.label for clip in found], [clip.id for clip in found], sample_rate)
+    labels, ids = [clip.label for clip in found], [clip.id for clip in found]
+    return hold_clips(waveforms, labels, ids, sample_rate, corpus.name)
 
 
 def hold_heard(heard: Heard) -> Clips:
@@ -118,7 +140,7 @@ def hold_heard(heard: Heard) -> Clips:
     steps = (heard.waveforms * FULL_SCALE).round().clamp(-FULL_SCALE, FULL_SCALE - 1).to(torch.int16)
     waveforms = [row[:length].numpy() for row, length in zip(steps, heard.lengths.tolist(), strict=True)]
     ids = [f"string-{place:05d}" for place in range(len(waveforms))]
-    return hold_clips(waveforms, heard.texts, ids, SAMPLE_RATE)
+    return hold_clips(waveforms, heard.texts, ids, SAMPLE_RATE, "strings")
 
 
 def check_clips(clips: Clips, target: Target, what: str) -> None:
@@ -143,8 +165,33 @@ def check_clips(clips: Clips, target: Target, what: str) -> None:
         )
 
 
+def check_apart(train: Clips, valid: Clips, log: Callable[[str], None] = print) -> None:
+    """Refuse validation clips that training hears too, under whatever name; a few copies, which published
+    corpora have as well, are only told of."""
+    heard = {sound for sound in train.sounds if sound}
+    shared = [name for name, sound in zip(valid.ids, valid.sounds, strict=True) if sound in heard]
+    count = f"{len(shared)} of {len(valid)}"
+    if len(shared) > MOST_SHARED * len(valid):
+        raise InputError(
+            f"expected validation clips that training does not hear, got {count} that it does, such as "
+            f"{shared[0]!r}; name another corpus, or drop them from one of the two."
+        )
+    if shared:
+        log(f"training hears {count} validation clips too, such as {shared[0]!r}")
+
+
+def _describe(name: str, rows: Iterable[tuple[str, ...]]) -> dict[str, Any]:
+    """A name, how many clips there are, and a hash of all that is told of them."""
+    told = list(rows)
+    return {"name": name, "clips": len(told), "hash": sha256(json.dumps(told).encode()).hexdigest()[:16]}
+
+
 class Source(ABC):
     """Batches without end, an epoch at a time."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Which clips there are, for a report and a checkpoint: `name`, `clips` and `hash`."""
 
     @abstractmethod
     def to(self, device: torch.device | str) -> Source:
@@ -169,6 +216,9 @@ class ClipSource(Source):
 
     clips: Clips
     change: Transform | None = None
+
+    def describe(self) -> dict[str, Any]:
+        return self.clips.describe()
 
     def to(self, device: torch.device | str) -> ClipSource:
         return replace(self, clips=self.clips.to(device))
@@ -196,6 +246,10 @@ class StringSource(Source):
     sentence_share: float = 0.5
     epoch_steps: int = 200
     change: Transform | None = None
+
+    def describe(self) -> dict[str, Any]:
+        bank = self.bank
+        return _describe("strings", zip(bank.texts, map(str, bank.lengths), strict=True))
 
     def to(self, device: torch.device | str) -> StringSource:
         bank = copy(self.bank)
@@ -240,7 +294,8 @@ def open_clips(
     *,
     log: Callable[[str], None] = print,
 ) -> tuple[Source, Clips]:
-    """Training batches and validation clips by name: two corpora, or one folder of part-N.npz."""
+    """Training batches and validation clips by name: two corpora that share no clip, or one folder of
+    part-N.npz."""
     folder = Path(data).expanduser()
     if folder.is_dir() and any(folder.glob("part-*.npz")):
         if valid is None:
@@ -252,6 +307,7 @@ def open_clips(
             "such as pack:FILE.npz#valid."
         )
     train, judged = (hold_corpus(open_corpus(spec), sample_rate, log=log) for spec in (data, valid))
+    check_apart(train, judged, log)
     return ClipSource(train, change), judged
 
 
