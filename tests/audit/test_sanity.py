@@ -10,9 +10,11 @@ from scipy import stats
 
 from sottovoce.audit.flags import Check, Pairs
 from sottovoce.audit.plan import Plan, make_plan
+from sottovoce.audit.presets import PRESETS, Preset, fill
 from sottovoce.audit.sanity import examine
 from sottovoce.audit.summary import summarise
 from sottovoce.core.record import Record
+from sottovoce.core.target import Says
 
 ADAPTIVE = "quantise_pgd_evade_snr-db-20"
 TRANSFER = f"{ADAPTIVE}_transfer"
@@ -210,6 +212,86 @@ def test_steps_that_help_no_more(outcomes: str, objective: list[float]) -> None:
 def test_four_clips_cannot_tell() -> None:
     probes = [*probe("oooo", [1.0] * 4), *probe("xxxx", [9.0] * 4, steps=80)]
     assert check("steps", make(), row(ADAPTIVE, "oooo"), probes) is None
+
+
+def test_a_target_that_met_no_attack_of_many_steps() -> None:
+    plain = {"defenses": ["none"], "budgets": ["snr(db=20)", "snr(db=40)"]}
+    loud, quiet = (f"_evade_snr-db-{db}" for db in (20, 40))
+    weak = make(**plain, attacks=["noise", "fgsm"])
+    # Where every clip broke, a stronger attack would add nothing.
+    records = row(f"fgsm{loud}", "xxxxx") + row(f"fgsm{quiet}", "xoooo") + row(f"noise{quiet}", "ooooo")
+    (flag,) = check("one-step", weak, records).flags  # type: ignore[union-attr]
+    assert flag.evidence == {"defense": "none", "goal": "evade", "budgets": ["SNR 40 dB"]}
+    assert flag.advice == "add an attack of many steps, such as --attacks pgd"
+    for attack, cell in (("pgd(steps=2)", "pgd-steps-2"), ("genetic(steps=9)", "genetic-steps-9")):
+        strong = make(**plain, attacks=[attack])
+        assert check("one-step", strong, row(f"{cell}{loud}", "xoooo")) is None
+    assert raised("one-step", make(**plain, attacks=["pgd(steps=1)"]), row(f"pgd-steps-1{loud}", "xoooo"))
+    assert check("one-step", weak, row(f"noise{loud}", "ooooo")) is None
+
+
+def test_many_steps_of_a_black_box_do_not_stand_in_for_those_of_gradients() -> None:
+    one_step = "quantise_fgsm_evade_snr-db-20"
+    records = row(one_step, "xoooo") + row(BLACK, "ooooo")
+    assert raised("one-step", make(attacks=["fgsm"]), records)
+    assert not raised("one-step", make(), row(ADAPTIVE, "xoooo") + row(BLACK, "ooooo"))
+
+
+@pytest.mark.parametrize(
+    ("probe_clips", "outcomes", "advice"),
+    [
+        (0, "xxooooooo", "run again with --probe 8"),
+        (4, "xxooooooo", "run again with --probe 8"),
+        (8, "xxoo", "run again with --limit 5 or more"),
+        (8, "xxooooooo", "give the same command again: its probes are not finished"),
+    ],
+)
+def test_attacks_that_were_not_probed(probe_clips: int, outcomes: str, advice: str) -> None:
+    plan = make(defenses=["none"], probe=probe_clips)
+    found = check("unprobed", plan, row("pgd_evade_snr-db-20", outcomes))
+    assert found is not None and found.asked == 1
+    (flag,) = found.flags
+    assert flag.evidence == {"defense": "none", "goal": "evade", "clips": 0} and flag.advice == advice
+
+
+def test_probes_of_five_clips_are_enough() -> None:
+    plan = make(defenses=["none"])
+    cell = "pgd_evade_snr-db-20"
+    records = row(cell, "xxooooooo")
+    for letters in ("ooooo", "oooo"):
+        more = probe(letters, [1.0] * 5, cell=cell, steps=80)
+        few = check("unprobed", plan, records, [*probe(letters, [1.0] * 5, cell=cell), *more])
+        assert (few is None) == (len(letters) == 5)
+        assert few is None or few.flags[0].evidence["clips"] == 4
+
+
+def test_nothing_is_said_of_probes_where_they_do_not_matter() -> None:
+    bare = make(defenses=["none"], probe=0)
+    assert check("unprobed", bare, row("pgd_evade_snr-db-20", "xxxxx")) is None
+    # A run that goes on probes at its end.
+    assert check("unprobed", make(), row(ADAPTIVE, "xoooo")) is None
+    one_step = make(defenses=["none"], attacks=["fgsm"], probe=0)
+    assert check("unprobed", one_step, row("fgsm_evade_snr-db-20", "xoooo")) is None
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("says", ["class", "words"])
+def test_presets_probe_clips_enough_to_tell(preset: Preset, says: Says) -> None:
+    """Five clips that all rise are the fewest that a sign test tells from chance: 1 in 32."""
+    assert make_plan(fill(preset, says)).probe >= 5
+
+
+def test_noise_is_compared_clip_by_clip() -> None:
+    """Five of six clips break under the attack and none under noise, 1 in 32 by chance: the intervals, from
+    36 % and up to 46 %, overlap all the same."""
+    plan = make(attacks=["noise", "pgd"])
+    found = check("noise", plan, row(NOISE, "oooooo") + row(ADAPTIVE, "xxxxxo"))
+    assert found is not None and found.passed and found.asked == 1
+    (flag,) = check("noise", plan, row(NOISE, "ooooox") + row(ADAPTIVE, "xxxxox")).flags  # type: ignore[union-attr]
+    assert flag.evidence == {
+        "metric": "success", "value": 5 / 6, "noise": NOISE, "noise_value": 1 / 6,
+        "clips": 6, "worse_under_attack": 4, "worse_under_noise": 0, "p": 1 / 16,
+    }  # fmt: skip
 
 
 def test_passes_that_still_help() -> None:

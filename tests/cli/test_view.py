@@ -12,9 +12,13 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from sottovoce.audit.plan import make_plan
 from sottovoce.audit.run import run_audit
+from sottovoce.cli.view import view
+from sottovoce.errors import StoreError
 
 VERB = [sys.executable, "-u", "-c", "from sottovoce.cli.main import main; main()", "view"]
 
@@ -39,6 +43,32 @@ def test_a_run_is_printed_and_its_report_written(runs: Path, tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     assert "100 [48,100]" in done.stdout and "report: runs/one/report.html" in done.stdout
     assert (runs / "one" / "report.html").exists()
+
+
+def test_a_run_in_a_bucket_is_printed(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    monkeypatch.setenv("SOTTOVOCE_CACHE", str(tmp_path / "cache"))
+    fsspec.filesystem("memory").put(str(runs / "one"), "/seen/one", recursive=True)
+    app = typer.Typer()
+    app.command()(view)
+    try:
+        done = CliRunner().invoke(app, ["memory://seen/one", "--no-browser"])
+    finally:
+        fsspec.filesystem("memory").rm("/seen", recursive=True)
+    assert done.exit_code == 0, done.output
+    assert "100 [48,100]" in done.output and "report.html" in done.output
+
+
+@pytest.mark.parametrize("text", [None, '{"run": "0123'])
+def test_a_run_without_a_whole_about_is_a_mistake(runs: Path, text: str | None) -> None:
+    (runs / "one" / "about.json").unlink()
+    if text is not None:
+        (runs / "one" / "about.json").write_text(text)
+    app = typer.Typer()
+    app.command()(view)
+    done = CliRunner().invoke(app, ["runs/one", "--no-browser"])
+    assert isinstance(done.exception, StoreError)
+    assert "runs/one/about.json: expected what is known of the run" in str(done.exception)
 
 
 def test_a_folder_is_served_until_it_is_stopped(runs: Path, tmp_path: Path) -> None:

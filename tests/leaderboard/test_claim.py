@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scipy import stats
 
 from sottovoce.audit.store import RunFolder
 from sottovoce.core.record import Record
@@ -16,6 +17,7 @@ from sottovoce.leaderboard.claim import MIGRATIONS, Claim, parse_claim, read_cla
 from sottovoce.leaderboard.make import make_claims, merge_seeds
 from sottovoce.leaderboard.read import read_run
 
+LOUD = {"attacks": ["fgsm"], "budgets": ["snr(db=20)"]}
 SCHEMA = Path(__file__).parents[2] / "docs" / "claim.schema.json"
 
 
@@ -72,9 +74,11 @@ def change(content: dict[str, Any], field: str, value: Any) -> None:
         ("plan.attacks", ["pgdd"], "plan", "unknown attack 'pgdd': did you mean 'pgd'"),
         ("plan.atacks", ["pgd"], "plan", "did you mean 'attacks'"),
         ("defense", "gausian(sigma=0.1)", "defense", "did you mean 'gaussian'"),
+        ("goal", "evad", "goal", "did you mean 'evade'"),
         ("target", "keyword", "target", "expected the plan's model"),
-        ("worst.0.cells.0.cell", "fgsm_evade_snr-db-99", "worst.0.cells", "cells of this plan"),
+        ("worst.0.cells.0.cell", "fgsm_evade_snr-db-99", "worst.0.cells", "attacks of this plan"),
         ("outcomes.clean", [1, 1], "outcomes", "expected 5 places in clean, got 2"),
+        ("outcomes.clean", [1, 1, 1, 2, -1], "outcomes.clean.4", "greater than or equal to 0"),
         ("worst", [], "worst", "at least 1"),
         ("colour", "red", "colour", "not permitted"),
         ("url", "javascript:alert(1)", "claim", "begins with https"),
@@ -93,7 +97,7 @@ def test_a_bad_claim_is_refused_with_file_and_field(
 
 @pytest.mark.parametrize(
     ("version", "fix"),
-    [(2, "newer sottovoce"), (None, "make it anew"), ("1", "make it anew"), (True, "anew")],
+    [(2, "newer sottovoce"), (None, "make it anew"), ("1", "make it anew"), (True, "anew"), ([1], "anew")],
 )
 def test_another_schema_is_refused(content: dict[str, Any], version: Any, fix: str) -> None:
     with pytest.raises(InputError, match=f"field 'schema': expected 1, got .*{fix}"):
@@ -142,12 +146,80 @@ def test_a_claim_of_many_clips_stays_small(
     parse_claim(json.loads(claim.to_json()), "it")
 
 
+def sampled(
+    tmp_path: Path, write_run: Callable[..., Path], make_record: Callable[..., Record]
+) -> dict[str, Any]:
+    """1200 clips of ten words, of which 1000 are listed: every third is broken, an error in each."""
+    records = [
+        make_record(
+            "fgsm_evade_snr-db-20", str(number), broken=number % 3 == 0,
+            wer=[1.0, 10.0], **{"clean-wer": [1.0, 10.0]},
+        )
+        for number in range(1200)
+    ]  # fmt: skip
+    claim = claim_of(write_run(tmp_path / "run", records, LOUD))
+    assert (len(claim.outcomes.clips), claim.outcomes.of) == (1000, 1200)
+    content: dict[str, Any] = json.loads(claim.to_json())
+    parse_claim(content, "true")
+    return content
+
+
+def test_a_sample_of_clips_must_bear_the_figures(
+    tmp_path: Path, write_run: Callable[..., Path], make_record: Callable[..., Record]
+) -> None:
+    content = sampled(tmp_path, write_run, make_record)
+    low, high = stats.beta.ppf([0.025, 0.975], [360, 361], [841, 840])
+    content["worst"][0]["success"] = {"value": 0.3, "low": low, "high": high, "n": 1200}
+    # Of 1200 clips with 360 broken, 1000 hold 300 on average, give or take 5.9 (hypergeometric).
+    broken = content["outcomes"]["success"]["snr(db=20)"].count("1")
+    assert broken > 300 + 4 * 5.9
+    with pytest.raises(InputError, match=r"field 'worst\.0\.success': .*, 0\.3\d+, got 0\.3;"):
+        parse_claim(content, "forged")
+
+
+def test_a_sample_of_clips_must_bear_the_errors(
+    tmp_path: Path, write_run: Callable[..., Path], make_record: Callable[..., Record]
+) -> None:
+    content = sampled(tmp_path, write_run, make_record)
+    # Every clip listed has a WER of a tenth. What 7 in 1000 clips, too rare to be listed, could hide is less.
+    content["worst"][0]["wer"] = {"value": 0.095, "low": 0.09, "high": 0.1, "n": 1200}
+    parse_claim(content, "true")
+    content["worst"][0]["wer"]["value"] = 0.09
+    with pytest.raises(InputError, match=r"field 'worst\.0\.wer': .*, 0\.1, got 0\.09;"):
+        parse_claim(content, "forged")
+
+
+def test_words_are_listed_where_no_clean_error_rate_was_measured(
+    tmp_path: Path, write_run: Callable[..., Path]
+) -> None:
+    """Two errors in four words and one in six: three in ten."""
+    records = [
+        Record(cell="fgsm_evade_snr-db-20", clip=clip, status="ok", parts={"wer": [errors, words]})
+        for clip, errors, words in (("a", 2.0, 4.0), ("b", 1.0, 6.0))
+    ]
+    claim = claim_of(write_run(tmp_path / "run", records, {**LOUD, "metrics": ["wer"]}))
+    assert claim.outcomes.words == (4, 6) and claim.outcomes.errors == {"snr(db=20)": (2, 1)}
+    content = json.loads(claim.to_json())
+    assert content["worst"][0]["wer"]["value"] == pytest.approx(0.3)
+    parse_claim(content, "true")
+    content["worst"][0]["wer"] = {"value": 0.1, "n": 2}
+    with pytest.raises(InputError, match=r"add up to, 0\.3, got 0\.1"):
+        parse_claim(content, "forged")
+
+
+def test_every_seed_has_its_value(content: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"field 'clean\.accuracy': expected a value of each of the 2 seeds"):
+        parse_claim({**content, "seeds": [0, 1]}, "theirs.json")
+
+
 def test_seeds_are_merged_to_mean_and_range(
     tmp_path: Path, write_run: Callable[..., Path], make_records: Callable[..., list[Record]]
 ) -> None:
     claims = [
         claim_of(
-            write_run(tmp_path / str(seed), make_records({"fgsm_evade_snr-db-20": letters}), {"seed": seed})
+            write_run(
+                tmp_path / str(seed), make_records({"fgsm_evade_snr-db-20": letters}), {**LOUD, "seed": seed}
+            )
         )
         for seed, letters in ((0, "1100"), (1, "1110"), (2, "1111"))
     ]
@@ -160,7 +232,12 @@ def test_seeds_are_merged_to_mean_and_range(
     assert (worst.success.low, worst.success.high) == pytest.approx((0.06759, 1.0), abs=1e-5)
     assert merged.seeds == (0, 1, 2) and merged.trials == 12
     assert len(notes) == 1 and "seed 1 came twice" in notes[0]
-    parse_claim(json.loads(merged.to_json()), "merged")
+    found = json.loads(merged.to_json())
+    parse_claim(found, "merged")
+    # That of 2 of 4, the seed whose clips are listed, begins lower.
+    found["worst"][0]["success"]["low"] = 0.2
+    with pytest.raises(InputError, match=r"worst\.0\.success': expected an interval that spans those"):
+        parse_claim(found, "narrowed")
 
 
 def test_the_schema_in_the_documentation_is_current() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,8 @@ from sottovoce.audit.sanity import examine
 from sottovoce.audit.store import RunFolder
 from sottovoce.audit.summary import summarise
 from sottovoce.core.record import Record
-from sottovoce.errors import StoreError
+from sottovoce.errors import InputError, StoreError
+from sottovoce.leaderboard.make import make_claims
 from sottovoce.leaderboard.read import read_run
 from sottovoce.report.trials import Trials
 
@@ -122,6 +124,46 @@ def test_a_torn_line_is_dropped_and_a_bad_one_named(four: Path) -> None:
     assert read_run(RunFolder(four)).trials == 30
     path.write_bytes(whole + b"[1, 2]\n")
     with pytest.raises(StoreError, match=r"trials\.jsonl, line 31: expected a record"):
+        read_run(RunFolder(four))
+
+
+DAMAGED = [
+    {},
+    {"parts": None},
+    {"parts": {}, "clip": 3},
+    {"parts": {}, "cell": ["a"]},
+    {"parts": {"success": [1]}},
+    {"parts": {"success": ["a", 1]}},
+    {"parts": {}, "facts": None},
+]
+
+
+@pytest.mark.parametrize("entries", DAMAGED)
+def test_a_damaged_record_is_named_with_its_line(four: Path, entries: dict[str, object]) -> None:
+    line = {"cell": "fgsm_evade_snr-db-20", "clip": "z", "status": "ok", **entries}
+    with (four / "trials.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    named = r"four/trials\.jsonl, line 31: expected a record"
+    with pytest.raises(StoreError, match=named):
+        read_run(RunFolder(four))
+    # A record without any figures reads as one; all others are refused by the audit's own reader too.
+    if entries:
+        with pytest.raises(StoreError, match=named):
+            summarise(RunFolder(four).plan(), RunFolder(four).records())
+
+
+@pytest.mark.parametrize("text", [None, '{"run": "0123', "[1]"])
+def test_a_run_without_a_whole_about_is_named(four: Path, text: str | None) -> None:
+    (four / "about.json").unlink()
+    if text is not None:
+        (four / "about.json").write_text(text)
+    with pytest.raises(StoreError, match=r"four/about\.json: expected what is known of the run"):
+        make_claims(read_run(RunFolder(four)))
+
+
+def test_a_bad_plan_is_refused_with_its_run(four: Path) -> None:
+    (four / "plan.yaml").write_text("attacks: [pgdd]\n")
+    with pytest.raises(InputError, match=r"four/plan\.yaml: .*did you mean 'pgd'"):
         read_run(RunFolder(four))
 
 

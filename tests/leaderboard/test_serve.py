@@ -171,6 +171,13 @@ def test_it_listens_on_this_machine_alone(folder: Path) -> None:
         assert server.server_address[0] == "127.0.0.1"
 
 
+def test_a_damaged_record_is_told_with_its_place(ask: Callable[..., Answer], folder: Path) -> None:
+    path = folder / "two" / "trials.jsonl"
+    path.write_text('{"cell": "c", "clip": "a", "status": "ok", "parts": null}\n')
+    status, _, body = ask("/records/two")
+    assert status == 422 and b"trials.jsonl, at byte 0: expected a record" in body
+
+
 def test_text_of_records_is_escaped(ask: Callable[..., Answer], folder: Path) -> None:
     bad = Record(cell="c", clip="<script>alert(1)</script>", status="failed", reason="<img src=x>")
     with (folder / "deep" / "one" / "trials.jsonl").open("a") as file:

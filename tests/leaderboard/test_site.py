@@ -117,6 +117,10 @@ def test_runs_mix_with_claims_of_others(two: list[Path], tmp_path: Path) -> None
     assert "python:nobody:two" in (tmp_path / "site" / plan).read_text()
     kept = json.loads((tmp_path / "site" / "claims" / path.name).read_text())
     assert kept["who"] == "<b>Them</b>"
+    # Their doubts are as they say; those of the run here were found here.
+    theirs = next(row for row in page.rows if "Them" in row[0])
+    ours = next(row for row in page.rows if "nobody:one" in row[0])
+    assert [sum("not checked" in text for text in row) for row in (theirs, ours)] == [1, 0]
 
 
 def test_a_bad_claim_stops_the_site_with_its_name(two: list[Path], tmp_path: Path) -> None:

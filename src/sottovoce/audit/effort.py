@@ -1,4 +1,4 @@
-"""What probes tell: whether the attacks tried hard enough, and whether they had a gradient to follow."""
+"""Whether the attacks tried hard enough, which probes tell, and whether they had a gradient to follow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Literal
 from sottovoce.audit.defense import NO_DEFENSE
 from sottovoce.audit.flags import LEVEL, Check, Flag, Pairs
 from sottovoce.audit.parts import Part
-from sottovoce.audit.summary import Outcomes, Summary, gather
+from sottovoce.audit.plan import Cell, Plan
+from sottovoce.audit.probe import NOTHING_LEFT, steps_of
+from sottovoce.audit.summary import Group, Outcomes, Summary, gather
 from sottovoce.core.record import Record
 
 FEWEST = 5
@@ -54,6 +56,74 @@ def _order(cell: str, members: list[Outcomes]) -> Tried:
 
 def _setting(outcomes: Outcomes, name: str) -> int:
     return int(outcomes.facts.get(name, 0))
+
+
+def climbs(cell: Cell) -> bool:
+    """Whether its attack follows gradients of the very target that it is judged on."""
+    return cell.sees == "gradient" and cell.attacker != "transfer"
+
+
+def _held(summary: Summary) -> dict[tuple[str, str], list[Group]]:
+    """By defense and goal, what did not break on every clip: there the strength of the attacks matters."""
+    found: defaultdict[tuple[str, str], list[Group]] = defaultdict(list)
+    for group in summary.groups:
+        if group.strongest is not None and group.strongest.per_clip[group.lead].value < NOTHING_LEFT:
+            found[group.defense, str(group.goal)].append(group)
+    return found
+
+
+def ask_for_steps(summary: Summary) -> Check | None:
+    """Targets that no attack of more than one step has met."""
+    held, flags = _held(summary), []
+    for (defense, goal), groups in held.items():
+        budgets = [group.budget_title for group in groups if not _takes_steps(group)]
+        if budgets:
+            evidence = {"defense": defense, "goal": goal, "budgets": budgets}
+            advice = "add an attack of many steps, such as --attacks pgd"
+            flags.append(Flag("one-step", "", evidence, advice))
+    return Check("one-step", len(held), flags) if flags else None
+
+
+def _takes_steps(group: Group) -> bool:
+    """Whether an attack that climbs takes more than one step; where none climbs, any attack."""
+    cells = [item.cell for item in group.attacks]
+    cells = [cell for cell in cells if climbs(cell)] or cells
+    return any(cell.universal or (steps_of(cell.attack) or 1) > 1 for cell in cells)
+
+
+def ask_for_probes(plan: Plan, tried: list[Tried], summary: Summary) -> Check | None:
+    """Attacks of which nobody knows whether more steps would help. To be asked of a finished run: probes come
+    last."""
+    probed: dict[str, int] = {}
+    for item in tried:
+        if "steps" in item.harder:
+            objectives = (item.harder["steps"].values("objective"), item.base.values("objective"))
+            probed[item.cell] = Pairs.of(*objectives).clips
+    asked, flags = 0, []
+    for (defense, goal), groups in _held(summary).items():
+        items = [item for group in groups for item in group.attacks if _can_be_probed(item.cell)]
+        if not items:
+            continue
+        asked += 1
+        known = [cell for cell in plan.cells() if (cell.defense, str(cell.goal)) == (defense, goal)]
+        clips = max((probed.get(cell.id, 0) for cell in known), default=0)
+        if clips < FEWEST:
+            judged = max(item.estimates[group.lead].n for group in groups for item in group.attacks)
+            evidence = {"defense": defense, "goal": goal, "clips": clips}
+            flags.append(Flag("unprobed", "", evidence, _try_probes(plan, judged)))
+    return Check("unprobed", asked, flags) if flags else None
+
+
+def _can_be_probed(cell: Cell) -> bool:
+    return climbs(cell) and not cell.universal and steps_of(cell.attack) is not None
+
+
+def _try_probes(plan: Plan, judged: int) -> str:
+    if plan.probe < FEWEST:
+        return f"run again with --probe {Plan.model_fields['probe'].default}"
+    if judged < FEWEST:
+        return f"run again with --limit {FEWEST} or more"
+    return "give the same command again: its probes are not finished"
 
 
 def ask_for_more(kind: Literal["steps", "passes"], tried: list[Tried], summary: Summary) -> Check | None:

@@ -10,11 +10,11 @@ from sottovoce.audit.summary import plain
 from sottovoce.core.statistics import exact_binomial_p
 
 Kind = Literal[
-    "attackers", "averaging", "adaptive", "black-box", "steps", "passes", "gradients",
+    "attackers", "averaging", "adaptive", "black-box", "one-step", "unprobed", "steps", "passes", "gradients",
     "unfinished", "failures", "floats", "rounding", "no-noise", "noise", "few-clips", "ears",
 ]  # fmt: skip
 STRENGTH: tuple[Kind, ...] = (
-    "attackers", "averaging", "adaptive", "black-box", "steps", "passes", "gradients",
+    "attackers", "averaging", "adaptive", "black-box", "one-step", "unprobed", "steps", "passes", "gradients",
 )  # fmt: skip
 """Questions about whether the attacks are as strong as they could be."""
 LEVEL = 0.05

@@ -14,7 +14,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from sottovoce.audit.defense import NO_DEFENSE, Defense
-from sottovoce.audit.effort import Tried, ask_for_gradients, ask_for_more, read_probes, with_steps
+from sottovoce.audit.effort import (
+    Tried,
+    ask_for_gradients,
+    ask_for_more,
+    ask_for_probes,
+    ask_for_steps,
+    climbs,
+    read_probes,
+    with_steps,
+)
 from sottovoce.audit.flags import LEVEL, Check, Flag, Pairs
 from sottovoce.audit.heard import OPINIONS
 from sottovoce.audit.plan import PASSES, Cell, Plan
@@ -33,16 +42,18 @@ FEW_CLIPS = 30
 
 def examine(plan: Plan, summary: Summary, probes: Iterable[Record] = ()) -> list[Check]:
     """Every question that this run can be asked, with its answer."""
-    tried = read_probes(probes)
+    tried, unfinished = read_probes(probes), _unfinished(plan, summary)
     checks = [
         _attackers(plan),
         _averaging(plan, tried),
         _adaptive(plan, summary),
         _black_box(summary),
+        ask_for_steps(summary),
+        None if unfinished else ask_for_probes(plan, tried, summary),
         ask_for_more("steps", tried, summary),
         ask_for_more("passes", tried, summary),
         ask_for_gradients(tried),
-        _unfinished(plan, summary),
+        unfinished,
         _failures(summary),
         _rounding(plan, summary),
         _noise(summary),
@@ -98,12 +109,7 @@ def _is_random(defense: str) -> bool:
 
 def _is_climbed(plan: Plan, defense: str) -> bool:
     """Whether an attack follows gradients of the target behind this defense."""
-    return any(cell.defense == defense and _climbs(cell) for cell in plan.cells())
-
-
-def _climbs(cell: Cell) -> bool:
-    """Whether its attack follows gradients of the very target that it is judged on."""
-    return cell.sees == "gradient" and cell.attacker != "transfer"
+    return any(cell.defense == defense and climbs(cell) for cell in plan.cells())
 
 
 def _adaptive(plan: Plan, summary: Summary) -> Check | None:
@@ -139,7 +145,7 @@ def _black_box(summary: Summary) -> Check | None:
     """
     asked, flags = 0, []
     for group in summary.groups:
-        white = _best(group, [item for item in group.attacks if _climbs(item.cell)])
+        white = _best(group, [item for item in group.attacks if climbs(item.cell)])
         black = _best(group, [item for item in group.attacks if item.cell.sees != "gradient"])
         if white is None or black is None:
             continue
@@ -157,7 +163,7 @@ def _best(group: Group, items: list[CellSummary]) -> CellSummary | None:
 
 def _stronger(one: CellSummary, other: CellSummary, group: Group, summary: Summary) -> dict[str, Any] | None:
     """Figures that say that an attack beats another clip by clip; None where they do not."""
-    pairs = Pairs.of(*(summary.outcomes[item.cell.id].values(group.lead) for item in (one, other)))
+    pairs = _pair(one, other, group, summary)
     values = [item.estimates[group.lead].value for item in (one, other)]
     if not values[0] > values[1] or not pairs.p <= LEVEL:
         return None
@@ -171,6 +177,10 @@ def _stronger(one: CellSummary, other: CellSummary, group: Group, summary: Summa
         "worse_under_weaker": pairs.less,
         "p": pairs.p,
     }
+
+
+def _pair(one: CellSummary, other: CellSummary, group: Group, summary: Summary) -> Pairs:
+    return Pairs.of(*(summary.outcomes[item.cell.id].values(group.lead) for item in (one, other)))
 
 
 def _unfinished(plan: Plan, summary: Summary) -> Check | None:
@@ -208,9 +218,9 @@ def _rounding(plan: Plan, summary: Summary) -> Check:
 
 
 def _noise(summary: Summary) -> Check | None:
-    """Attacks that do no better than white noise of their level."""
+    """Attacks that do no better than white noise of their level, on the same clips."""
     pairs = [
-        (item, noise, group.lead)
+        (item, noise, group)
         for group in summary.groups
         if (noise := group.noise) is not None
         for item in group.attacks
@@ -221,24 +231,25 @@ def _noise(summary: Summary) -> Check | None:
         return Check("no-noise", 1, [lone]) if attacked else None
     advice = "try a stronger attack, a louder budget or more clips"
     flags = [
-        Flag(
-            "noise",
-            item.cell.id,
-            {
-                "metric": lead,
-                "value": item.estimates[lead].value,
-                "low": item.estimates[lead].low,
-                "noise": noise.cell.id,
-                "noise_value": noise.estimates[lead].value,
-                "noise_high": noise.estimates[lead].high,
-            },
-            advice,
-        )
-        for item, noise, lead in pairs
-        # Also where one of them has no interval.
-        if not item.estimates[lead].low > noise.estimates[lead].high
+        Flag("noise", item.cell.id, _beside(item, noise, group, summary), advice)
+        for item, noise, group in pairs
+        if _stronger(item, noise, group, summary) is None
     ]
     return Check("noise", len(pairs), flags)
+
+
+def _beside(item: CellSummary, noise: CellSummary, group: Group, summary: Summary) -> dict[str, Any]:
+    pairs = _pair(item, noise, group, summary)
+    return {
+        "metric": group.lead,
+        "value": item.estimates[group.lead].value,
+        "noise": noise.cell.id,
+        "noise_value": noise.estimates[group.lead].value,
+        "clips": pairs.clips,
+        "worse_under_attack": pairs.more,
+        "worse_under_noise": pairs.less,
+        "p": pairs.p,
+    }
 
 
 def _sizes(summary: Summary) -> Check | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -41,10 +42,11 @@ app = typer.Typer(
 @app.command(MAKE)
 def make(
     runs: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
             metavar="RUN...",
-            help="Folders of runs, grids of runs, certificates, claims; or claims themselves.",
+            help="Folders of runs, grids of runs, certificates, claims; or claims themselves. Folders may be "
+            "URLs such as s3://bucket/run.",
         ),
     ],
     out: Annotated[Path, typer.Option(help="Folder of the site.")] = Path("site"),
@@ -60,12 +62,15 @@ def make(
 
       sottovoce leaderboard runs/ certificates/ claims/ --out site
     """
+    from sottovoce.audit.far.folder import opened
     from sottovoce.leaderboard.site import write_site
 
     console = Console(stderr=True)
-    index = write_site(
-        runs, out, tell=lambda note: console.print(note, style="dim", soft_wrap=True, markup=False)
-    )
+    with ExitStack() as stack:
+        folders = [stack.enter_context(opened(run, write=False)) for run in runs]
+        index = write_site(
+            folders, out, tell=lambda note: console.print(note, style="dim", soft_wrap=True, markup=False)
+        )
     Console().print(f"leaderboard: {index}", soft_wrap=True, markup=False, highlight=False)
 
 
@@ -90,7 +95,8 @@ def check(
 
     It does not where the target breaks significantly more often than claimed: clip by clip (exact sign test)
     or at the upper end of the claimed interval (exact binomial test), each at 5 %; or where clean clips
-    are heard differently. Exit codes: 0 it holds, 1 it does not, 2 a mistake in the claim or the command.
+    are heard differently. Exit codes: 0 it holds, 1 it does not or a budget could not be checked, 2 a mistake
+    in the claim or the command. What a check cannot look at, such as doubts, is named.
 
     Example:
 
@@ -115,15 +121,24 @@ def check(
     if as_json:
         lines = [{**asdict(line), "holds": line.holds} for line in verdict.lines]
         content = {"claim": found.id, "holds": verdict.holds, "lines": lines}
-        typer.echo(json.dumps({**content, "cells": verdict.cells, "notes": verdict.notes}))
+        rest = {name: getattr(verdict, name) for name in ("cells", "notes", "missing", "unchecked")}
+        typer.echo(json.dumps({**content, **rest}))
     else:
         console.print(verdict_table(verdict))
         for note in verdict.notes:
             console.print(note, style="yellow", soft_wrap=True, markup=False)
-        words = "[green]holds[/green]" if verdict.holds else "[bold red]does not hold[/bold red]"
-        console.print(f"{found.id}: {words} on these clips", soft_wrap=True)
+        for title in verdict.missing:
+            console.print(f"{title}: not checked, no clip that ran again was judged", style="yellow")
+        console.print(f"not checked, as claimed: {', '.join(verdict.unchecked)}", style="dim", soft_wrap=True)
+        console.print(f"{found.id}: {conclude(verdict)} on these clips", soft_wrap=True)
     if not verdict.holds:
         raise typer.Exit(1)
+
+
+def conclude(verdict: Verdict) -> str:
+    if verdict.holds:
+        return "[green]holds[/green]"
+    return "[bold red]does not hold[/bold red]" if verdict.refuted else "[yellow]not checked[/yellow]"
 
 
 def verdict_table(verdict: Verdict) -> Table:

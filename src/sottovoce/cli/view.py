@@ -14,8 +14,12 @@ from sottovoce.errors import InputError
 
 def view(
     folder: Annotated[
-        Path, typer.Argument(metavar="[RUN|FOLDER]", help="The folder of a run, or one with many.")
-    ] = Path("runs"),
+        str,
+        typer.Argument(
+            metavar="[RUN|FOLDER]",
+            help="The folder of a run, or one with many; a path or a URL such as s3://bucket/run.",
+        ),
+    ] = "runs",
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="For a folder of many: where to serve; 0: any that is free.")
     ] = 8765,
@@ -32,13 +36,15 @@ def view(
 
       sottovoce view runs --port 9000 --no-browser
     """
+    from sottovoce.audit.far.folder import opened
     from sottovoce.leaderboard.sources import kind_of
 
-    # A grid is a folder of many too.
-    if folder.is_dir() and kind_of(folder) != "run":
-        serve(folder, port, browser)
-    else:
-        show(folder, browser)
+    with opened(folder, write=False) as place:
+        # A grid is a folder of many too.
+        if place.is_dir() and kind_of(place) != "run":
+            serve(place, port, browser)
+        else:
+            show(place, browser)
 
 
 def show(run: Path, browser: bool) -> None:

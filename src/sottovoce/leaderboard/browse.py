@@ -125,5 +125,11 @@ def _read(path: Path, places: Sequence[int]) -> list[Record]:
     with path.open("rb") as file:
         for place in places:
             file.seek(place)
-            records.append(Record.from_line(file.readline().decode()))
+            try:
+                records.append(Record.from_line(file.readline()))
+            except ValueError as error:
+                raise StoreError(
+                    f"{path}, at byte {place}: expected a record, got something else ({error}); "
+                    "mend or delete that line."
+                ) from None
     return records

@@ -3,18 +3,20 @@
 The rule. A claim says how rarely a target breaks, so it fails where the target breaks more often than that.
 At every budget the strongest attacks of the claim's plan run again on clips drawn from those it lists.
 - Clip by clip: of the clips that fared otherwise than claimed, those that fared worse are counted. Where
-  chance alone gives so many less often than once in twenty (exact sign test), the claim does not hold.
+  chance alone gives so many less often than once in twenty (exact sign test), the claim does not hold. A clip
+  that is judged here and has no outcome in the claim counts as claimed to be unbroken.
 - By rate: where so many broken clips would be had less often than once in twenty (exact binomial test) even
   at the upper end of the claimed interval, the claim does not hold.
 - Clean clips: the same two tests, to both sides.
-- The clips that a claim lists must bear its own figures, by the same test.
+- A budget at which no clip could be judged is not checked, and then the claim does not hold either.
+That the clips that a claim lists bear its figures is looked at when it is read (`find_mistakes`).
 Fewer broken clips than claimed are no objection: the attacks that run again may be a part of those that ran.
 With the same seed an attack finds on a clip what it found before, so a true claim seldom comes near.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,6 +32,7 @@ from sottovoce.core.record import Record
 from sottovoce.core.statistics import exact_binomial_p
 from sottovoce.errors import InputError
 from sottovoce.leaderboard.claim import Claim, Figure, Worst
+from sottovoce.leaderboard.mistakes import attacks
 from sottovoce.leaderboard.read import worst_of
 
 METRICS = ("success", "wer", "clean-accuracy", "clean-wer")
@@ -61,13 +64,22 @@ class Line:
 
 @dataclass
 class Verdict:
+    """missing: figures that should have been compared, and no clip that ran could tell.
+    unchecked: what a check of these clips cannot look at; it is taken on trust."""
+
     lines: list[Line] = field(default_factory=list)
     cells: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+
+    @property
+    def refuted(self) -> bool:
+        return not all(line.holds for line in self.lines)
 
     @property
     def holds(self) -> bool:
-        return all(line.holds for line in self.lines)
+        return bool(self.lines) and not self.missing and not self.refuted
 
 
 def check_claim(
@@ -101,11 +113,34 @@ def check_claim(
             f"expected clips that run, got none of {len(sample)}{why}; look at --data and --model."
         )
     verdict.lines += _clean_lines(claim, outcomes)
+    if (claim.clean.wer or claim.clean.accuracy) and not verdict.lines:
+        verdict.missing.append("clean")
     for worst in claim.worst:
         judged = [outcomes[cell.id] for cell in chosen[worst.budget] if cell.id in outcomes]
-        verdict.lines += _lines(claim, worst, judged)
-    verdict.lines += [line for worst in claim.worst for line in _listed(claim, worst)]
+        lines = list(_lines(claim, worst, judged))
+        verdict.lines += lines
+        if claim.lead not in [line.metric for line in lines]:
+            verdict.missing.append(worst.title)
+    verdict.unchecked = list(_unchecked(claim, plan, verdict.cells))
     return verdict
+
+
+def _unchecked(claim: Claim, plan: Plan, run: Sequence[str]) -> Iterator[str]:
+    """What these clips cannot tell."""
+    left = sum(attacks(claim, cell) and cell.id not in run for cell in plan.cells())
+    if left:
+        yield f"{left} of the plan's attacks (--cells 0 runs all)"
+    if not claim.outcomes.complete:
+        yield f"which {len(claim.outcomes.clips)} of its {claim.outcomes.of} clips it lists"
+    if len(claim.seeds) > 1:
+        yield f"seeds other than {claim.seeds[0]}"
+    if claim.clean.wer or any(worst.wer for worst in claim.worst):
+        yield "intervals of WER"
+    if claim.unheard:
+        yield "clips fooled unheard"
+    if claim.certified:
+        yield "certificates"
+    yield "doubts"
 
 
 def draw_clips(claim: Claim, count: int, seed: int) -> list[str]:
@@ -126,10 +161,7 @@ def choose_cells(claim: Claim, plan: Plan, count: int) -> dict[str, list[Cell]]:
         return {worst.budget: [known[rival.cell] for rival in worst.cells[:count]] for worst in claim.worst}
     return {
         worst.budget: [
-            cell
-            for cell in known.values()
-            if (cell.defense, str(cell.goal), str(cell.budget)) == (claim.defense, claim.goal, worst.budget)
-            and cell.sees != "nothing"
+            cell for cell in known.values() if attacks(claim, cell) and str(cell.budget) == worst.budget
         ]
         for worst in claim.worst
     }
@@ -200,16 +232,15 @@ def _clean_lines(claim: Claim, outcomes: Mapping[str, Outcomes]) -> Iterator[Lin
 def _lines(claim: Claim, worst: Worst, judged: Sequence[Outcomes]) -> Iterator[Line]:
     """At one budget: broken clips, and of transcripts the errors."""
     broken = {clip: parts[0] for clip, parts in worst_of(judged, "success").by_clip().items()}
-    claimed = {clip: float(it) for clip, it in claim.outcomes.broken(worst.budget).items()}
-    if worst.success is not None and (both := [clip for clip in broken if clip in claimed]):
-        now, then = _of(broken, both), _of(claimed, both)
-        ps = [Pairs.of(now, then).p, _above(sum(now.values()), len(both), worst.success)]
-        yield _line(worst.title, "success", worst.success, now, then, len(both), _smallest(ps))
+    if worst.success is not None and broken:
+        then = _of(claim.outcomes.broken(worst.budget), broken)
+        ps = [Pairs.of(broken, then).p, _above(sum(broken.values()), len(broken), worst.success)]
+        yield _line(worst.title, "success", worst.success, broken, then, len(broken), _smallest(ps))
     parts = worst_of(judged, "wer").by_clip()
-    wrong = {clip: float(it) for clip, it in claim.outcomes.wrong(worst.budget).items()}
-    if worst.wer is not None and (both := [clip for clip in parts if clip in wrong]):
-        now, then = {clip: parts[clip][0] for clip in both}, _of(wrong, both)
-        words = sum(parts[clip][1] for clip in both)
+    if worst.wer is not None and parts:
+        now = {clip: each[0] for clip, each in parts.items()}
+        then = _of(claim.outcomes.wrong(worst.budget), parts)
+        words = sum(each[1] for each in parts.values())
         yield _line(worst.title, "wer", worst.wer, now, then, words, _smallest([Pairs.of(now, then).p]))
 
 
@@ -217,16 +248,6 @@ def _line(what: str, metric: str, told: Figure, now: Values, then: Values, weigh
     pairs = Pairs.of(now, then)
     shares = sum(then.values()) / weight, sum(now.values()) / weight
     return Line(what, metric, len(now), told.value, *shares, pairs.more, pairs.less, p)
-
-
-def _listed(claim: Claim, worst: Worst) -> Iterator[Line]:
-    """Whether clips that are a sample bear the figure; where all are listed, `read_claim` has seen to it."""
-    broken = claim.outcomes.broken(worst.budget)
-    if claim.outcomes.complete or worst.success is None or not broken:
-        return
-    count, p = sum(broken.values()), _above(sum(broken.values()), len(broken), worst.success)
-    rate = count / len(broken)
-    yield Line(f"{worst.title}, as listed", "success", len(broken), worst.success.value, rate, rate, 0, 0, p)
 
 
 def _above(count: float, n: int, told: Figure) -> float:
@@ -247,8 +268,8 @@ def _outside(count: float, n: int, told: Figure) -> float:
     return min(1.0, 2 * p)
 
 
-def _of(values: Values, clips: Sequence[str]) -> dict[str, float]:
-    return {clip: values[clip] for clip in clips}
+def _of(claimed: Mapping[str, float], clips: Iterable[str]) -> dict[str, float]:
+    return {clip: float(claimed.get(clip, 0)) for clip in clips}
 
 
 def _smallest(ps: Sequence[float]) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -20,12 +20,11 @@ from pydantic import (
     model_validator,
 )
 
-from sottovoce.audit.defense import Defense
-from sottovoce.audit.parts import Part
 from sottovoce.audit.plan import Plan, make_plan
 from sottovoce.core.metric import Estimate
-from sottovoce.core.statistics import Interval
-from sottovoce.errors import InputError, SottovoceError
+from sottovoce.core.statistics import Interval, clopper_pearson
+from sottovoce.errors import InputError
+from sottovoce.leaderboard.mistakes import find_mistakes
 
 SCHEMA = 1
 MOST_BYTES = 200_000
@@ -33,6 +32,7 @@ MOST_BYTES = 200_000
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,119}$")]
 Line = Annotated[str, StringConstraints(max_length=2000)]
 Broken = Annotated[str, StringConstraints(pattern=r"^[01-]*$")]
+Count = Annotated[int, Field(ge=0)]
 
 
 class Data(BaseModel):
@@ -67,11 +67,23 @@ class Figure(Data):
 
 
 class Share(Figure):
-    """A figure between 0 and 1."""
+    """A figure between 0 and 1. The interval of one seed is exact (Clopper-Pearson)."""
 
     value: FiniteFloat = Field(ge=0, le=1)
     low: FiniteFloat | None = Field(None, ge=0, le=1)
     high: FiniteFloat | None = Field(None, ge=0, le=1)
+
+    @model_validator(mode="after")
+    def _exact(self) -> Share:
+        if self.low is None or self.high is None or self.seeds:
+            return self
+        _, low, high, _ = clopper_pearson(round(self.value * self.n), self.n)
+        if max(abs(self.low - low), abs(self.high - high)) > 1e-3:
+            raise ValueError(
+                f"expected the exact interval of {self.value:g} on {self.n} clips, [{low:.4f}, {high:.4f}], "
+                f"got [{self.low:g}, {self.high:g}]"
+            )
+        return self
 
 
 class Rival(Data):
@@ -149,10 +161,10 @@ class Table(Data):
 
     of: int = Field(ge=0)
     clips: tuple[str, ...]
-    clean: tuple[int | None, ...]
-    words: tuple[int | None, ...] | None = None
+    clean: tuple[Count | None, ...]
+    words: tuple[Count | None, ...] | None = None
     success: dict[str, Broken] = {}
-    errors: dict[str, tuple[int | None, ...]] = {}
+    errors: dict[str, tuple[Count | None, ...]] = {}
 
     @model_validator(mode="after")
     def _even(self) -> Table:
@@ -274,7 +286,7 @@ def parse_claim(content: dict[str, Any], name: str) -> Claim:
         field = ".".join(str(place) for place in first["loc"]) or "claim"
         reason = first["msg"].removeprefix("Value error, ")
         raise InputError(f"{name}, field {field!r}: {reason}; mend the claim or leave it out.") from None
-    for field, reason in _mistakes(claim):
+    for field, reason in find_mistakes(claim):
         raise InputError(f"{name}, field {field!r}: {reason}; mend the claim or leave it out.")
     return claim
 
@@ -299,69 +311,14 @@ def _load(path: Path) -> dict[str, Any]:
 
 def _migrate(content: dict[str, Any], name: str) -> dict[str, Any]:
     version = content.get("schema")
-    while version in MIGRATIONS and version != SCHEMA:
+    while type(version) is int and version in MIGRATIONS and version != SCHEMA:
         content = MIGRATIONS[version](content)
         version = content.get("schema")
-    if version != SCHEMA or isinstance(version, bool):
+    if type(version) is not int or version != SCHEMA:
         newer = isinstance(version, int) and version > SCHEMA
         fix = "install a newer sottovoce" if newer else "make it anew with `sottovoce leaderboard`"
         raise InputError(f"{name}, field 'schema': expected {SCHEMA}, got {version!r}; {fix}.")
     return content
-
-
-def _mistakes(claim: Claim) -> Iterator[tuple[str, str]]:
-    """Fields whose values do not go together, or name what is not there."""
-    try:
-        plan = claim.parsed_plan()
-        cells = {cell.id: cell for cell in plan.cells()}
-    except SottovoceError as error:
-        yield "plan", str(error).rstrip(".")
-        return
-    try:
-        Defense.parse(claim.defense)
-        Part.parse(claim.goal).build("goal")
-    except SottovoceError as error:
-        yield "defense", str(error).rstrip(".")
-    if plan.model != claim.target:
-        yield "target", f"expected the plan's model {plan.model!r}, got {claim.target!r}"
-    for place, worst in enumerate(claim.worst):
-        for rival in worst.cells:
-            cell = cells.get(rival.cell)
-            if cell is None or cell.defense != claim.defense or str(cell.budget) != worst.budget:
-                yield (
-                    f"worst.{place}.cells",
-                    f"expected cells of this plan, defense and budget, got {rival.cell!r}",
-                )
-        yield from _unborne(claim, place, worst)
-
-
-def _unborne(claim: Claim, place: int, worst: Worst) -> Iterator[tuple[str, str]]:
-    """Figures that the clips listed do not add up to."""
-    table = claim.outcomes
-    if not table.complete:
-        return
-    broken = table.broken(worst.budget)
-    if worst.success is not None and broken:
-        rate, told = sum(broken.values()) / len(broken), first_seed(worst.success)
-        if not math.isclose(rate, told, abs_tol=1e-4):
-            yield (
-                f"worst.{place}.success",
-                f"expected what the clips in outcomes add up to, {rate:.4g}, got {told:.4g}",
-            )
-    wrong, words = table.wrong(worst.budget), dict(zip(table.clips, table.words or (), strict=False))
-    total = sum(words.get(clip) or 0 for clip in wrong)
-    if worst.wer is not None and total:
-        rate, told = sum(wrong.values()) / total, first_seed(worst.wer)
-        if not math.isclose(rate, told, abs_tol=1e-4):
-            yield (
-                f"worst.{place}.wer",
-                f"expected what the clips in outcomes add up to, {rate:.4g}, got {told:.4g}",
-            )
-
-
-def first_seed(figure: Figure) -> float:
-    """The value of the seed whose clips are listed."""
-    return figure.seeds[0] if figure.seeds else figure.value
 
 
 Kind = TypeVar("Kind", bound=Figure)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 from jinja2 import Environment, StrictUndefined
@@ -23,6 +23,7 @@ from sottovoce.report.html import bundle, read, to_data
 from sottovoce.report.words import DASH, FORMS, GAP, goal_title, number, plural
 
 GENERATOR = '<meta name="generator" content="sottovoce leaderboard">'
+UNCHECKED = "not checked"
 TITLES = {"success": "Classes: attack success", "wer": "Transcripts: WER under attack"}
 ABOUT = {
     "success": "Worst case: the share of clips heard right before that any attack of the run breaks at a "
@@ -42,12 +43,19 @@ class Link:
         return quote(self.path, safe="/")
 
 
+Trusted = Literal["unheard", "certified", "doubts"]
+
+
 @dataclass(frozen=True)
 class Entry:
-    """A row and where to read more of it."""
+    """A row and where to read more of it.
+
+    trusted: what is shown as someone claims it: nothing here can check it.
+    """
 
     claim: Claim
     links: list[Link]
+    trusted: frozenset[Trusted] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -104,7 +112,7 @@ def render(entries: Sequence[Entry], notes: Sequence[str], trials: int) -> str:
         trials=trials,
         notes=list(notes),
         ears=sorted({each.claim.unheard.ear for each in entries if each.claim.unheard}),
-        submitted=any(each.claim.who for each in entries),
+        unchecked=UNCHECKED,
         version=__version__,
         style=Markup(read("style.css") + read_own("leaderboard.css")),
         script=Markup(script),
@@ -211,10 +219,10 @@ def _row(entry: Entry, title: str, budgets: Sequence[str]) -> Row:
         entry=entry,
         title=title,
         words=" ".join(word for word in words if word).lower(),
-        clean=_cell(claim.clean.accuracy or claim.clean.wer, "not measured"),
+        clean=_cell(claim.clean.wer or claim.clean.accuracy, "not measured"),
         worst=[_worst(claim, worst.get(budget)) for budget in budgets],
-        unheard=_unheard(claim),
-        certified=_certified(claim),
+        unheard=_doubtful(_unheard(claim), "unheard" in entry.trusted),
+        certified=_doubtful(_certified(claim), "certified" in entry.trusted),
     )
 
 
@@ -245,6 +253,10 @@ def _certified(claim: Claim) -> Cell:
     levels = ", ".join(f"{_percent(each.right.value)} at {each.snr_db:g} dB" for each in found.levels)
     words = [f"{found.defense}, {found.passes} passes, alpha {found.alpha:g}"]
     return _cell(found.share, "", [*words, *([f"by SNR: {levels}"] if levels else [])], bar=True)
+
+
+def _doubtful(cell: Cell, trusted: bool) -> Cell:
+    return replace(cell, small=(*cell.small, UNCHECKED)) if trusted and cell.order else cell
 
 
 def _cell(figure: Figure | None, why: str, words: Sequence[str] = (), *, bar: bool = False) -> Cell:

@@ -10,7 +10,7 @@ import math
 import sys
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -112,8 +112,7 @@ def read_run(folder: RunFolder) -> Reading:
     plan = folder.plan()
     cells = {cell.id: cell for cell in plan.cells()}
     stream = _Stream(cells)
-    for content in read_contents(folder.records_path):
-        stream.add(content)
+    read_contents(folder.records_path, stream.add)
     failures = stream.failures()
     judged = [
         _summarise(stream.outcomes[name], cell) for name, cell in cells.items() if name in stream.outcomes
@@ -123,8 +122,8 @@ def read_run(folder: RunFolder) -> Reading:
     return Reading(folder, plan, summary, stream.clean)
 
 
-def read_contents(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a file of records as plain data, in order; a torn last one is dropped."""
+def read_contents(path: Path, use: Callable[[dict[str, Any]], None]) -> None:
+    """Hand the lines of a file of records on as plain data, in order; a torn last one is dropped."""
     if not path.exists():
         return
     with path.open("rb") as file:
@@ -137,14 +136,14 @@ def read_contents(path: Path) -> Iterator[dict[str, Any]]:
                     raise ValueError("not a record")
                 if content.get("schema", 1) not in PLAIN:
                     content = vars(Record.from_line(line))
+                use(content)
             except StoreError as error:
                 raise StoreError(f"{path}, line {number}: {error}") from None
-            except ValueError as error:
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise StoreError(
                     f"{path}, line {number}: expected a record, got something else ({error}); "
                     "mend or delete that line."
                 ) from None
-            yield content
 
 
 class _Stream:
@@ -159,6 +158,14 @@ class _Stream:
 
     def add(self, content: dict[str, Any]) -> None:
         cell, clip, status = content["cell"], sys.intern(content["clip"]), content["status"]
+        if clip == EVERY:
+            if cell not in self._seen:
+                self._failed[cell, clip] = content
+            return
+        if clip == EVERY:
+            if cell not in self._seen:
+                self._failed[cell, clip] = content
+            return
         if self._failed:
             for old in outdated((cell, clip)):
                 self._failed.pop(old, None)

@@ -15,7 +15,7 @@ from sottovoce.errors import InputError, StoreError
 from sottovoce.leaderboard.certificates import attach, read_certificates
 from sottovoce.leaderboard.claim import Claim, read_claim
 from sottovoce.leaderboard.make import make_claims, merge_seeds
-from sottovoce.leaderboard.page import GENERATOR, Entry, Link, render
+from sottovoce.leaderboard.page import GENERATOR, Entry, Link, Trusted, render
 from sottovoce.leaderboard.read import read_run
 from sottovoce.leaderboard.sources import RUNS, Sources
 
@@ -34,6 +34,8 @@ class Board:
     runs: dict[str, list[RunFolder]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     trials: int = 0
+    submitted: dict[str, Claim] = field(default_factory=dict)
+    """Claims as they were read."""
 
 
 def write_site(runs: Sequence[Path], out: Path, *, tell: Callable[[str], None] = lambda note: None) -> Path:
@@ -50,7 +52,7 @@ def write_site(runs: Sequence[Path], out: Path, *, tell: Callable[[str], None] =
     _check_place(index)
     try:
         (out / "claims").mkdir(parents=True, exist_ok=True)
-        entries = [_write_entry(claim, board.runs.get(claim.id, []), out) for claim in board.claims]
+        entries = [_write_entry(claim, board, out) for claim in board.claims]
         _write(index, render(entries, board.notes, board.trials))
     except OSError as error:
         raise StoreError(
@@ -96,6 +98,7 @@ def _add_claims(board: Board, paths: Sequence[Path]) -> None:
             continue
         known[claim.id] = claim
         board.claims.append(claim)
+        board.submitted[claim.id] = claim
 
 
 Found = tuple[RunFolder, list[Claim], int]
@@ -121,12 +124,13 @@ def _read_one(folder: RunFolder) -> Found:
     return folder, make_claims(reading), reading.trials
 
 
-def _write_entry(claim: Claim, folders: Sequence[RunFolder], out: Path) -> Entry:
+def _write_entry(claim: Claim, board: Board, out: Path) -> Entry:
+    folders = board.runs.get(claim.id, [])
     own = Link("claim", f"claims/{claim.id}.json")
     _write(out / "claims" / f"{claim.id}.json", claim.to_json())
     if not folders:
         _write(out / "plans" / f"{claim.id}.yaml", claim.plan_yaml())
-        return Entry(claim, [own, Link("plan", f"plans/{claim.id}.yaml")])
+        return Entry(claim, [own, Link("plan", f"plans/{claim.id}.yaml")], _trusted(claim, board))
     reports, plans = [], []
     for seed, folder in zip(claim.seeds, folders, strict=True):
         place = _place(folder, out)
@@ -135,6 +139,12 @@ def _write_entry(claim: Claim, folders: Sequence[RunFolder], out: Path) -> Entry
             reports.append(Link(f"report{words}", f"{place}/report.html"))
         plans.append(Link(f"plan{words}", f"{place}/plan.yaml"))
     return Entry(claim, [*reports, own, *plans])
+
+
+def _trusted(claim: Claim, board: Board) -> frozenset[Trusted]:
+    """What of a submitted claim nothing here bears out; certificates of one's own do."""
+    own = claim.certified != board.submitted[claim.id].certified
+    return frozenset(("unheard", "doubts") if own else ("unheard", "doubts", "certified"))
 
 
 def _place(folder: RunFolder, out: Path) -> str:

@@ -6,9 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sottovoce.audit.flags import STRENGTH, Check, Flag
+from sottovoce.audit.parts import Part
 from sottovoce.audit.plan import Plan
 from sottovoce.audit.summary import CellSummary, Summary
-from sottovoce.report.words import FORMS, cell_title, defense_title, form_title, number, plural, show
+from sottovoce.report.words import (
+    FORMS,
+    cell_title,
+    defense_title,
+    form_title,
+    goal_title,
+    number,
+    plural,
+    show,
+)
 
 
 @dataclass(frozen=True)
@@ -104,7 +114,7 @@ _PASSED: dict[str, Sentence] = {
     ),
     "noise": lambda check, context: (
         "Every attack beats white noise",
-        f"In all {_comparisons(check)} the attack's interval lies above that of the noise.",
+        f"In all {_comparisons(check)} more clips fare worse under the attack ({TEST}).",
     ),
 }
 
@@ -133,6 +143,14 @@ _RAISED: dict[str, Sentence] = {
     "black-box": lambda check, context: (
         f"A black-box attack beats the gradients in {len(check.flags)} of {_comparisons(check)}",
         f"Whoever sees less does better: the defense hides its gradient and not its weakness ({TEST}).",
+    ),
+    "one-step": lambda check, context: (
+        "No attack takes more than one step",
+        "One step finds little of what many find: that the target holds against it says little.",
+    ),
+    "unprobed": lambda check, context: (
+        "Whether more steps help was not asked",
+        "No attack was tried again with more of them on enough clips: the rates may be too low.",
     ),
     "steps": lambda check, context: (
         "More steps still help",
@@ -165,7 +183,7 @@ _RAISED: dict[str, Sentence] = {
     ),
     "noise": lambda check, context: (
         f"Not told apart from white noise in {len(check.flags)} of {_comparisons(check)}",
-        "There the intervals overlap: on these clips the attack may do little more than noise of its level.",
+        f"There the attack may do little more than noise of its level ({TEST}).",
     ),
     "ears": lambda check, context: (
         f"Two ears disagree in {len(check.flags)} of {plural(check.asked, 'cell')}",
@@ -224,14 +242,31 @@ def _flat(flag: Flag, context: Context) -> str:
 
 
 def _drowned(flag: Flag, context: Context) -> str:
-    metric = flag.evidence["metric"]
-    item, noise = context.cells[flag.cell], context.cells[flag.evidence["noise"]]
+    seen = flag.evidence
+    metric = seen["metric"]
+    item, noise = context.cells[flag.cell], context.cells[seen["noise"]]
     found, held = show(item.estimates[metric], "%"), show(noise.estimates[metric], "%")
-    return f"{_where(flag, context)}: {_named(metric)}{found}, noise {held}"
+    return (
+        f"{_where(flag, context)}: {_named(metric)}{found}, noise {held}; of {plural(seen['clips'], 'clip')} "
+        f"{seen['worse_under_attack']} fare worse under the attack, {seen['worse_under_noise']} under noise"
+    )
+
+
+def _about(flag: Flag, context: Context) -> str:
+    goal = Part.parse(flag.evidence["goal"])
+    many = len(context.plan.every_goal) > 1
+    return defense_title(flag.evidence["defense"]) + (f", {goal_title(goal)}" if many else "")
+
+
+def _unprobed(flag: Flag, context: Context) -> str:
+    clips = flag.evidence["clips"]
+    return f"{_about(flag, context)}: {plural(clips, 'clip') + ' probed' if clips else 'not probed'}"
 
 
 _ITEMS: dict[str, Callable[[Flag, Context], str]] = {
     "attackers": _missing,
+    "one-step": lambda flag, context: f"{_about(flag, context)}: {', '.join(flag.evidence['budgets'])}",
+    "unprobed": _unprobed,
     "averaging": lambda flag, context: (
         f"{defense_title(flag.evidence['defense'])}: {plural(flag.evidence['passes'], 'pass')} a gradient"
     ),

@@ -17,7 +17,7 @@ from sottovoce.perception.audible import open_ear
 from sottovoce.perception.learned import Learned
 from sottovoce.report.figures import Chart, Layers, Series, colour_by, dash_by, finish, shown_in
 from sottovoce.report.tables import WORST, Column, Panel, Row, cover
-from sottovoce.report.words import form_title, number, plural, show
+from sottovoce.report.words import form_title, number, plural, show, whole
 
 ALL = Series(WORST, "var(--ink)", "circle", ())
 SIMULATED = "learned metric, trained on simulated listeners"
@@ -104,10 +104,11 @@ def say_unnoticed(summary: Summary, panel: Panel, metric: str) -> str:
     if not curve.clips:
         return ""
     share, ear = show(curve.below(FEW), "%"), describe_ear(metric)
+    fooled = f"{whole(curve.fewer(FEW))} of {plural(curve.clips, 'clip')}"
     behind = f" behind {panel.defense}" if panel.defended else ""
     unknown = f" {plural(curve.unknown, 'fooled clip')} without a P(heard) count as noticed."
     return (
-        f"{curve.fewer(FEW)} of {plural(curve.clips, 'clip')}{behind} can be fooled with a perturbation that "
+        f"{fooled}{behind} can be fooled with a perturbation that "
         f"fewer than one in four attentive listeners would notice: {share} ({ear})."
         f"{unknown if curve.unknown else ''}"
     )

@@ -51,8 +51,13 @@ def number(value: float, unit: str) -> str:
     return text.lstrip("-") if float(text) == 0 else text.replace("-", "−")
 
 
+def whole(count: int) -> str:
+    """Thousands apart."""
+    return f"{count:,}".replace(",", GAP)
+
+
 def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}".replace(",", GAP)
+    return f"{whole(count)} {noun}{'' if count == 1 else 's'}"
 
 
 def attack_title(attack: Part) -> str:
