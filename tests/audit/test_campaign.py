@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from sottovoce.audit import campaign
 from sottovoce.audit.campaign import is_grid, run_folders, run_grid
 from sottovoce.audit.grid import Grid, make_grid
 from sottovoce.audit.lock import hold
-from sottovoce.audit.plan import read_plan
+from sottovoce.audit.plan import Plan, read_plan
 from sottovoce.audit.run import run_audit
 from sottovoce.audit.stop import ASKED
 from sottovoce.core.record import EVERY
@@ -86,6 +87,71 @@ def test_going_on_does_only_what_is_missing(mean_model: str, mean_clips: Path, t
     run_grid(make_grid(read_plan(tmp_path / "grid" / "plan.yaml")), tmp_path / "grid")
     assert first.records_path.stat().st_mtime_ns == before
     assert {folder.path.name: sorted(map(str, lines(folder.path))) for folder in (first, second)} == whole
+
+
+def test_a_finished_run_outlives_its_model(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
+    file = (tmp_path / "mean_model.py").rename(tmp_path / "own_model.py")
+    grid, name = grid_of("python:own_model:make"), "python-own-model-make"
+    (folder,) = run_grid(grid, tmp_path / "grid")
+    whole = folder.records_path.read_bytes()
+    file.rename(tmp_path / "aside.py")
+    del sys.modules["own_model"]
+    refused: dict[str, str] = {}
+    assert run_grid(grid, tmp_path / "grid", refused=refused.__setitem__) == []
+    assert list(refused) == [name] and "No module named 'own_model'" in refused[name]
+    (tmp_path / "aside.py").rename(file)
+    refused.clear()
+    assert len(run_grid(grid, tmp_path / "grid", refused=refused.__setitem__)) == 1
+    assert refused == {} and folder.records_path.read_bytes() == whole
+
+
+def test_clips_that_are_gone_can_come_back(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
+    grid = grid_of(mean_model)
+    (folder,) = run_grid(grid, tmp_path / "grid")
+    text = folder.records_path.read_text().splitlines(keepends=True)
+    half = "".join(text[:5])
+    folder.records_path.write_text(half)
+    mean_clips.rename(tmp_path / "clips_")
+    refused: dict[str, str] = {}
+    run_grid(grid, tmp_path / "grid", refused=refused.__setitem__)
+    assert refused == {
+        "python-mean-model-make": "unknown corpus 'clips': no such folder, and no corpus of that name; check "
+        "the path."
+    }
+    assert folder.records_path.read_text() == half
+    (tmp_path / "clips_").rename(mean_clips)
+    run_grid(grid, tmp_path / "grid")
+    assert sorted(folder.records_path.read_text().splitlines(keepends=True)) == sorted(text)
+
+
+def test_a_model_that_breaks_fails_alone(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
+    source = (tmp_path / "mean_model.py").read_text()
+    trap = "        if waveforms.shape[1] == 800:\n            [][1]\n        mean = waveforms"
+    (tmp_path / "broken_model.py").write_text(source.replace("        mean = waveforms", trap, 1))
+    broken, whole = run_grid(grid_of("python:broken_model:make", mean_model), tmp_path / "grid")
+    found = {(line["cell"], line["clip"]): line for line in lines(broken.path)}
+    assert len(found) == 12
+    assert {clip for (_, clip), line in found.items() if line["status"] == "failed"} == {"up/1", "down/1"}
+    assert {line["reason"] for line in found.values()} == {"", "IndexError: list index out of range"}
+    assert [line["status"] for line in lines(whole.path)] == ["ok"] * 12
+
+
+def test_what_no_one_foresaw_ends_one_run_of_many(
+    mean_model: str, mean_clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = campaign.run_audit
+
+    def odd(plan: Plan, *words: object, **more: object) -> object:
+        if plan.seed == 0:
+            raise LookupError("nobody thought of it")
+        return real(plan, *words, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(campaign, "run_audit", odd)
+    refused: dict[str, str] = {}
+    grid = grid_of(mean_model, seeds=[0, 1])
+    (folder,) = run_grid(grid, tmp_path / "grid", refused=refused.__setitem__)
+    assert refused == {"python-mean-model-make_seed-0": "LookupError: nobody thought of it"}
+    assert folder.path.name == "python-mean-model-make_seed-1" and len(lines(folder.path)) == 12
 
 
 def test_another_grid_is_refused(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from sottovoce.audit.plan import Plan, make_plan
 from sottovoce.audit.run import run_audit
 from sottovoce.audit.store import RunFolder
 from sottovoce.audit.summary import summarise
-from sottovoce.audit.task import AttackTask, Done, FitTask, Lost, Task, halves
+from sottovoce.audit.task import AttackTask, Done, FitTask, Lost, Task, Unopened, halves
+from sottovoce.audit.work import Runner
 from sottovoce.core.record import LOADING, read_records
 from sottovoce.core.target import Target
 from sottovoce.errors import InputError, StoreError
@@ -33,10 +34,11 @@ class Scripted(Engine):
     """Does tasks in this process, all of them taken before the first is done; some of them kill it.
 
     deadly: clips over which the worker dies. seen: what was handed out, as (cell, clips).
+    locked: clips whose worker cannot open the model.
     """
 
-    def __init__(self, deadly: Iterable[str] = (), times: int = 99) -> None:
-        self.here, self.deadly, self.times = Bench("cpu"), set(deadly), times
+    def __init__(self, deadly: Iterable[str] = (), times: int = 99, locked: Iterable[str] = ()) -> None:
+        self.here, self.deadly, self.times, self.locked = Bench("cpu"), set(deadly), times, set(locked)
         self.seen: list[tuple[str, tuple[str, ...]]] = []
 
     def offer(self, model: str, target: Target) -> None:
@@ -46,6 +48,8 @@ class Scripted(Engine):
         for task in list(tasks):
             clips = () if isinstance(task, FitTask) else task.clips
             self.seen.append((task.cell, clips))
+            if self.locked & set(clips):
+                raise Unopened("OutOfMemoryError: 2 GiB")
             if self.times and (
                 self.deadly & set(clips) or (isinstance(task, FitTask) and "fit" in self.deadly)
             ):
@@ -111,6 +115,25 @@ def test_a_fit_that_is_lost_twice_is_a_failed_cell(mean_model: str, mean_clips: 
         "down/1",
         "up/1",
     }
+
+
+def test_a_model_that_no_worker_can_open_is_a_failed_run(
+    mean_model: str, mean_clips: Path, tmp_path: Path
+) -> None:
+    plan = mean_plan(mean_model, mean_clips, attacks=["fgsm", "noise"], batch=3)
+    with pytest.raises(Unopened, match="2 GiB"):
+        run_audit(plan, tmp_path / "run", engine=Scripted(locked=["down/0"]))
+    folder = run_audit(plan, tmp_path / "run", engine=Scripted(locked=["down/0"]), keep_going=True)
+    assert {(*record.key, record.reason) for record in folder.records()} == {
+        ("fgsm_evade_snr-db--3", "*", "OutOfMemoryError: 2 GiB"),
+        ("noise_evade_snr-db--3", "*", "OutOfMemoryError: 2 GiB"),
+    }
+    # Once something is on record there is nothing to mark as failed: the rest waits for a worker that can.
+    with pytest.raises(Unopened, match="2 GiB"):
+        run_audit(plan, tmp_path / "half", engine=Scripted(locked=["up/0"]), keep_going=True)
+    half = RunFolder(tmp_path / "half")
+    assert {record.status for record in half.records()} == {"ok"} and len(list(half.records())) == 6
+    assert len(list(run_audit(plan, tmp_path / "half", engine=Scripted()).records())) == 12
 
 
 def test_a_clip_that_cannot_be_loaded_is_recorded_once(
@@ -230,6 +253,38 @@ def test_a_batch_that_does_not_fit_is_halved(
     assert (cell.clips, cell.failed) == (4, 2)
 
 
+@pytest.fixture
+def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many clips were tried at once, each time."""
+    found: list[int] = []
+    tried = Runner._tried
+    monkeypatch.setattr(
+        Runner, "_tried", lambda self, clips: (found.append(len(clips)), tried(self, clips))[1]
+    )
+    return found
+
+
+def test_the_next_batch_is_no_larger_than_what_fitted(
+    mean_model: str, tmp_path: Path, write_clip: WriteClip, sizes: list[int]
+) -> None:
+    for number in range(8):
+        write_clip(tmp_path / "even" / "up" / f"{number}.wav", np.full(400, 1000))
+    (tmp_path / "mean_model.py").write_text(CROWDED.format(most=2, width=0, error="MemoryError()"))
+    run_again(mean_plan(mean_model, tmp_path / "even", batch=4), tmp_path / "run")
+    # Four do not fit, two do: the next four are not tried together.
+    assert sizes == [4, 2, 2, 2, 2]
+
+
+def test_one_clip_that_does_not_fit_leaves_the_others_together(
+    mean_model: str, mean_clips: Path, tmp_path: Path, sizes: list[int]
+) -> None:
+    # down/1 and up/1 have 800 samples, and no batch with one of them fits.
+    (tmp_path / "mean_model.py").write_text(CROWDED.format(most=9, width=800, error="MemoryError()"))
+    run_again(mean_plan(mean_model, mean_clips, batch=4), tmp_path / "run")
+    # Four; down/0 and down/1, then each alone; down/2 and up/0, which fit. Then up/1 and up/2, and each.
+    assert sizes == [4, 2, 1, 1, 2, 2, 1, 1]
+
+
 def run_again(plan: Plan, out: Path) -> RunFolder:
     """A run with the model as its file is now."""
     import sys
@@ -273,7 +328,7 @@ def test_what_a_worker_raises_is_raised_here(mean_model: str, mean_clips: Path, 
     with Pool(1, ["cpu"]) as pool:
         with pytest.raises(InputError, match="expected the clip 'up/9'"):
             list(pool.run([AttackTask(plan, plan.cells()[0].id, ("up/9",))], lambda: False))
-        with pytest.raises(RuntimeError, match=r"a worker failed:\nTraceback[\s\S]*KeyError: 'nothing'"):
+        with pytest.raises(Unopened, match=r"^KeyError: 'nothing'$"):
             list(pool.run([AttackTask(plan, "nothing", ("up/0",))], lambda: False))
         # It lives on.
         (done,) = pool.run([AttackTask(plan, plan.cells()[0].id, ("up/0",))], lambda: False)

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sottovoce.audit.fit import fitted_cell
 from sottovoce.audit.parts import Part, split_list
 from sottovoce.audit.plan import Plan, make_plan, read_plan
 from sottovoce.errors import InputError, UnknownName
@@ -136,6 +139,7 @@ def test_the_run_id_hangs_on_every_entry() -> None:
     ("settings", "message"),
     [
         ({"modle": "keyword"}, "did you mean 'model'"),
+        ({3: 4}, "plan entry '3': Keys should be strings, got 3; mend it."),
         ({"attacks": ["pdg"]}, "did you mean 'pgd'"),
         ({"attacks": ["uap_hc"]}, "did you mean 'uap-hc'"),
         ({"attacks": ["pgd(stepz=3)"]}, "did you mean 'step'|did you mean 'steps'"),
@@ -160,7 +164,7 @@ def test_the_run_id_hangs_on_every_entry() -> None:
         ({"probe": -1}, "probe"),
     ],
 )
-def test_a_bad_plan_is_one_clear_sentence(settings: dict[str, object], message: str) -> None:
+def test_a_bad_plan_is_one_clear_sentence(settings: dict[Any, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         make_plan(settings)
 
@@ -177,6 +181,45 @@ def test_a_file_that_is_no_plan_is_refused(tmp_path: Path, content: str) -> None
         read_plan(tmp_path / "plan.yaml")
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("model: keyword\n1: x", "line 2: expected a word before the colon, got 1; mend it."),
+        ("targets:\n  - {model: keyword, 3: 4}", "line 2: expected a word before the colon, got 3; mend it."),
+        ("? [a, b]\n: 1", "line 1: expected a word before the colon, got ['a', 'b']; mend it."),
+        (
+            "attacks: [pgd]\nmodel: keyword\nattacks: [fgsm]",
+            "line 3: expected every key once, got 'attacks' twice; drop one of them.",
+        ),
+    ],
+)
+def test_keys_are_words_and_there_once(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text(content)
+    with pytest.raises(InputError) as caught:
+        read_plan(path)
+    assert str(caught.value) == f"{path}, {message}"
+
+
+def test_entries_may_be_merged(tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(
+        "targets:\n  - &one {model: keyword, batch: 8}\n  - {<<: *one, model: speaker}\n"
+    )
+    assert read_plan(tmp_path / "plan.yaml")["targets"] == [
+        {"model": "keyword", "batch": 8},
+        {"model": "speaker", "batch": 8},
+    ]
+
+
+def test_a_part_that_is_none_is_told_once() -> None:
+    with pytest.raises(InputError) as caught:
+        make_plan({"attacks": [{"pgd": 1}]})
+    assert str(caught.value) == (
+        "plan entry 'attacks.0': expected name(setting=value, ...), got \"{'pgd': 1}\"; write for example "
+        "pgd(steps=100)."
+    )
+
+
 def test_the_default_plan_needs_nothing() -> None:
     plan = Plan()
     plan.check()
@@ -189,6 +232,36 @@ def test_a_long_text_still_makes_the_name_of_a_folder() -> None:
     ids = [cell.id for cell in plan.cells()]
     assert max(len(one) for one in ids) == 200
     assert len(set(ids)) == len(ids) == 8
+
+
+def test_texts_that_differ_in_what_a_file_cannot_be_called_make_two_cells() -> None:
+    goals = ['force(text="откройте дверь")', 'force(text="закройте окно")', "force(text=stop)"]
+    more = {"attacks": ["pgd"], "budgets": ["snr(db=30)"]}
+    first, second, third = make_plan({**more, "goals": goals}).cells()
+    assert re.fullmatch(r"pgd_force-text_snr-db-30-[0-9a-f]{8}", first.id)
+    assert re.fullmatch(r"pgd_force-text_snr-db-30-[0-9a-f]{8}", second.id)
+    assert first.id != second.id and third.id == "pgd_force-text-stop_snr-db-30"
+    # Alone each has the name that it always had.
+    (alone,) = make_plan({**more, "goals": goals[:1]}).cells()
+    assert alone.id == "pgd_force-text_snr-db-30"
+    signs = make_plan({**more, "goals": ['force(text="go, now")', 'force(text="go now")']}).cells()
+    assert len({cell.id for cell in signs}) == 2
+    added = make_plan({**more, "goals": goals[:1], "include": [{"goal": goals[1]}]}).cells()
+    assert [cell.id for cell in added] == [first.id, second.id]
+
+
+def test_a_universal_attack_on_texts_alike_is_fitted_once_for_each() -> None:
+    plan = make_plan({
+        "attacks": ["uap"], "budgets": ["snr(db=30)"], "goals": ["force(text=да)", "force(text=нет)"],
+        "defenses": ["none", "quantise"], "attackers": ["transfer"],
+    })  # fmt: skip
+    bare = [cell.id for cell in plan.cells() if cell.defense == "none"]
+    assert [fitted_cell(cell).id for cell in plan.cells()] == [*bare, *bare] and len(set(bare)) == 2
+
+
+def test_spaces_in_a_defense_make_no_other_cell() -> None:
+    with pytest.raises(InputError, match="twice"):
+        make_plan({"defenses": ["quantise+gaussian", "quantise + gaussian"]})
 
 
 RULED = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from sottovoce.audit.plan import Plan, make_plan
 from sottovoce.audit.run import run_audit
 from sottovoce.audit.store import RunFolder
 from sottovoce.audit.summary import summarise
-from sottovoce.core.record import EVERY, LOADING, read_records
+from sottovoce.core.record import EVERY, LOADING, Record, read_records
 from sottovoce.errors import InputError, MissingPower, StoreError
 
 TRAP = "        if waveforms.shape[1] == 800:\n            raise RuntimeError('no clip of 800')\n"
@@ -92,6 +93,41 @@ def test_a_model_that_cannot_be_opened(mean_clips: Path, tmp_path: Path, mean_mo
     assert len(again) == 12 and set(again.values()) == {"ok"}
 
 
+def test_a_cell_with_clips_on_record_did_run(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
+    plan = make(mean_model, mean_clips)
+    folder = run_audit(plan, tmp_path / "run")
+    whole = statuses(folder)
+    with folder.writer() as writer:
+        writer.write([Record(cell=CELL, clip=EVERY, status="failed", reason="no such module")])
+    assert statuses(folder) == folder.keys() == whole
+    # Nor is what is missing of it given up.
+    lines = folder.records_path.read_bytes().splitlines(keepends=True)
+    folder.records_path.write_bytes(b"".join([*lines[:4], lines[-1]]))
+    assert statuses(run_audit(plan, tmp_path / "run")) == whole
+
+
+@pytest.mark.parametrize("where", ["check", "label"])
+def test_anything_that_an_own_part_raises_is_a_failure(
+    mean_model: str, mean_clips: Path, tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over a cell as it is put together, or over one clip as it is looked at."""
+
+    def trip(*words: object) -> None:
+        if where == "check" or words[1] == ["up"]:
+            raise AttributeError("no attribute 'power'")
+
+    place = (
+        "attacks.pgd.Fgsm.check" if where == "check" else "targets.classifier.ModuleClassifier.check_labels"
+    )
+    monkeypatch.setattr(f"sottovoce.{place}", trip)
+    plan = make(mean_model, mean_clips, attacks=["fgsm", "noise"])
+    found = list(run_audit(plan, tmp_path / "run", keep_going=True).records())
+    failed = {record.key: record.reason for record in found if record.status == "failed"}
+    wanted = [(CELL, EVERY)] if where == "check" else [(LOADING, f"up/{number}") for number in range(3)]
+    assert failed == dict.fromkeys(wanted, "AttributeError: no attribute 'power'")
+    assert len(found) - len(failed) == 6
+
+
 def test_a_cell_that_cannot_be_put_together(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
     plan = make(mean_model, mean_clips, attacks=["fgsm", "cw-asr"])
     with pytest.raises((InputError, MissingPower)) as caught:
@@ -144,3 +180,21 @@ def test_records_of_another_schema(mean_model: str, mean_clips: Path, tmp_path: 
         StoreError, match=r"trials.jsonl, line 3: expected a record of schema 1 to 2, got schema 7"
     ):
         run_audit(plan, tmp_path / "run")
+
+
+def test_another_version_does_not_add_to_a_run(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
+    plan = make(mean_model, mean_clips)
+    folder = run_audit(plan, tmp_path / "run")
+    lines = folder.records_path.read_bytes().splitlines(keepends=True)
+    folder.records_path.write_bytes(b"".join(lines[:3]))
+    about = folder.about()
+    about["versions"]["sottovoce"] = "0.0.9"
+    (folder.path / "about.json").write_text(json.dumps(about))
+    said = r"expected sottovoce 0\.0\.9, with which .*run was begun, got .*; finish it with 0\.0\.9, or begin"
+    with pytest.raises(InputError, match=said):
+        run_audit(plan, tmp_path / "run")
+    assert folder.records_path.read_bytes() == b"".join(lines[:3])
+    # A run that does not say what made it goes on.
+    del about["versions"]
+    (folder.path / "about.json").write_text(json.dumps(about))
+    assert len(statuses(run_audit(plan, tmp_path / "run"))) == 6

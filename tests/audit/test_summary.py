@@ -9,7 +9,9 @@ from sottovoce.audit.plan import make_plan
 from sottovoce.audit.summary import by_group, summarise
 from sottovoce.core.record import Record
 from sottovoce.core.statistics import ratio_bootstrap
+from sottovoce.report.heard import tell_heard
 from sottovoce.report.html import list_methods
+from sottovoce.report.tables import make_panels
 from sottovoce.report.trials import Judged
 
 SPEAKERS = "aabbccddeeff"
@@ -30,6 +32,18 @@ def records(speakers: str) -> list[Record]:
         )
         for number, (speaker, level) in enumerate(zip(speakers, LEVELS, strict=True))
     ]
+
+
+def test_the_sentence_on_hearing_writes_numbers_one_way() -> None:
+    plan = make_plan({"attacks": ["pgd"], "budgets": ["snr(db=20)"]})
+    parts = {"success": [1.0, 1.0], "p-heard": [0.1, 1.0]}
+    many = [
+        Record(cell="pgd_evade_snr-db-20", clip=str(number), status="ok", achieved=True, parts=parts)
+        for number in range(2000)
+    ]
+    summary = summarise(plan, many)
+    (line,) = tell_heard(summary, make_panels(plan, summary))
+    assert line.startswith("2\N{NO-BREAK SPACE}000 of 2\N{NO-BREAK SPACE}000 clips can be fooled")
 
 
 def test_speakers_are_resampled_where_all_are_known() -> None:

@@ -77,7 +77,8 @@ class Bench:
         page = self._face(plan)
         if page.corpus is None:
             whole = self._whole(plan)
-            page.corpus = whole.limit(plan.limit, plan.seed) if plan.limit else whole
+            # The same for every seed of a plan: seeds are compared clip by clip.
+            page.corpus = whole.limit(plan.limit) if plan.limit else whole
         return page.corpus
 
     def work(self, plan: Plan, cell: str) -> Work:

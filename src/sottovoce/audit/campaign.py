@@ -15,6 +15,7 @@ from sottovoce.audit.plan import Plan, read_plan
 from sottovoce.audit.run import Advance, run_audit
 from sottovoce.audit.stop import ASKED
 from sottovoce.audit.store import RunFolder, describe, prepare_folder
+from sottovoce.audit.work import tell
 from sottovoce.errors import InputError, SottovoceError, Stopped, StoreError
 
 RUNS = "runs"
@@ -43,7 +44,8 @@ def run_grid(
     """Run what is not yet recorded of every plan; the folders of those that could be run, in order.
 
     A model that cannot be opened and a cell that cannot be put together are recorded as failed; a run that is
-    refused whole, because its clips changed say, is passed over. The rest runs.
+    refused whole, because its clips changed say or it began with a model that is gone, is passed over. The
+    rest runs.
 
     engine: who does the work; None: this process, on `device`.
     kinds: what each model says, for what the grid leaves open.
@@ -79,8 +81,9 @@ def run_grid(
                 )  # fmt: skip
             except (Stopped, StoreError):
                 raise
-            except SottovoceError as error:
-                refused(name, str(error))
+            # One run of many: whatever ends it, the others are not to blame.
+            except Exception as error:
+                refused(name, tell(error))
                 continue
             found.append(folder)
             finished(name, folder)

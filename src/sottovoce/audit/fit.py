@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 
 from sottovoce.audit.defense import NO_DEFENSE
 from sottovoce.audit.plan import Cell, Plan
-from sottovoce.audit.work import Work
+from sottovoce.audit.work import Work, tell
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.target import Target, check_clips
 from sottovoce.core.universal import Perturbation, UniversalAttack
 from sottovoce.data.corpora import open_corpus
 from sottovoce.data.load import Clip, Corpus, Failure, collate
-from sottovoce.errors import InputError, SottovoceError
+from sottovoce.errors import InputError
 
 MOST_CLIPS = 240
 OWN = "embedded"
@@ -91,6 +91,7 @@ def usable(target: Target, clips: Sequence[Clip]) -> tuple[list[Clip], list[Fail
             if target.says == "class":
                 target.check_labels([clip.label])
             kept.append(clip)
-        except SottovoceError as error:
-            refused.append(Failure(clip.id, clip.label, str(error)))
+        # Someone's own target may raise anything over a label.
+        except Exception as error:
+            refused.append(Failure(clip.id, clip.label, tell(error)))
     return kept, refused

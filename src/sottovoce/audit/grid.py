@@ -13,6 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sottovoce import __version__
+from sottovoce.audit.entries import mistake
 from sottovoce.audit.parts import Part
 from sottovoce.audit.plan import Plan, can_search, make_plan, read_entries
 from sottovoce.audit.presets import PRESETS, Preset, fill
@@ -158,7 +159,7 @@ def make_grid(settings: Mapping[str, Any]) -> Grid:
     entries = dict(settings)
     for name in entries:
         if name not in Plan.model_fields and name not in _OWN:
-            raise UnknownName("plan entry", name, [*Plan.model_fields, *_OWN])
+            raise UnknownName("plan entry", str(name), [*Plan.model_fields, *_OWN])
     for one, many in (("model", "targets"), ("seed", "seeds")):
         if one in entries and many in entries:
             raise InputError(f"expected {one!r} or {many!r} in a plan, got both; keep one of them.")
@@ -171,12 +172,7 @@ def make_grid(settings: Mapping[str, Any]) -> Grid:
     try:
         grid = Grid(targets=tuple(map(_target, targets)), seeds=tuple(seeds), shared=_entries(entries), **own)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = [str(one) for one in first["loc"]]
-        if first["type"] == "extra_forbidden":
-            raise UnknownName(f"key of a rule of {place[0]!r}:", place[-1], Rule.model_fields) from None
-        key = ".".join(place)
-        raise InputError(f"plan entry {key!r}: {first['msg']}, got {first['input']!r}; mend it.") from None
+        raise mistake(error, "plan entry", Grid.model_fields) from None
     for run in grid.runs():
         # Rules are about cells that are not known yet; everything else can be looked at.
         make_plan({key: value for key, value in run.entries.items() if key not in ("exclude", "include")})

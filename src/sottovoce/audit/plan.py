@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import product
 from pathlib import Path
@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sottovoce import __version__, registry
 from sottovoce.audit.defense import NO_DEFENSE, Defense
+from sottovoce.audit.entries import mistake, read_file
 from sottovoce.audit.parts import Part
 from sottovoce.audit.rule import CELL, RUN, Rule
 from sottovoce.core.attack import Attack, Sight
@@ -47,13 +48,23 @@ def _parts(*texts: str) -> tuple[Part, ...]:
 
 @dataclass(frozen=True)
 class Cell:
-    """One combination of the grid. `id` names it in records and files."""
+    """One combination of the grid. `id` names it in records and files.
+
+    alike: whether another cell of its plan has the same letters in its id, which leaves out what a name of a
+        file may not have; texts to force may differ in just that.
+    """
 
     defense: str
     attack: Part
     goal: Part
     budget: Part
     attacker: Attacker = "plain"
+    alike: bool = False
+
+    @property
+    def text(self) -> str:
+        """All that tells it from other cells. A defense may be written with spaces, which mean nothing."""
+        return f"{''.join(self.defense.split())} {self.attack} {self.goal} {self.budget} {self.attacker}"
 
     @property
     def id(self) -> str:
@@ -64,9 +75,10 @@ class Cell:
             words.append(self.attacker)
         name = "_".join(re.sub(r"[^A-Za-z0-9.-]+", "-", word).strip("-") for word in words)
         # A name of a folder may have 255 letters; a text to force can be longer than that.
-        if len(name) <= LONGEST_ID:
+        if not self.alike and len(name) <= LONGEST_ID:
             return name
-        return f"{name[: LONGEST_ID - 9]}-{sha256(name.encode()).hexdigest()[:8]}"
+        whole = self.text if self.alike else name
+        return f"{name[: LONGEST_ID - 9]}-{sha256(whole.encode()).hexdigest()[:8]}"
 
     @property
     def facts(self) -> dict[str, str]:
@@ -165,7 +177,8 @@ class Plan(BaseModel):
                 if listed
                 else "expected at least one defense, attack, goal and budget, got an empty list; name one."
             )
-        return cells
+        times = Counter(cell.id for cell in cells)
+        return [replace(cell, alike=True) if times[cell.id] > 1 else cell for cell in cells]
 
     def _excluded(self, cell: Cell) -> bool:
         # To write a cell out takes longer than to make it.
@@ -174,21 +187,21 @@ class Plan(BaseModel):
 
     def _listed(self) -> list[Cell]:
         cells = [cell for defense in self.defenses for cell in self._behind(defense)]
-        for name, times in Counter(cell.id for cell in cells).items():
+        for text, times in Counter(cell.text for cell in cells).items():
             if times > 1:
-                raise InputError(f"expected every cell once, got {name!r} twice; drop the repeated entry.")
+                raise InputError(f"expected every cell once, got {text!r} twice; drop the repeated entry.")
         return cells
 
     def _added(self, cells: list[Cell]) -> list[Cell]:
         """Cells that the rules of `include` stand for and that are not there yet."""
-        seen, found = {cell.id for cell in cells}, []
+        seen, found = {cell.text for cell in cells}, []
         for rule in self.include:
-            new = [cell for cell in self._meant(rule) if cell.id not in seen]
+            new = [cell for cell in self._meant(rule) if cell.text not in seen]
             if not new:
                 raise InputError(
                     f"expected a rule of 'include' to add a cell, got {rule}, which adds none; drop it."
                 )
-            seen |= {cell.id for cell in new}
+            seen |= {cell.text for cell in new}
             found += new
         return found
 
@@ -298,32 +311,14 @@ def make_plan(settings: dict[str, Any]) -> Plan:
 def read_entries(settings: dict[str, Any], where: str = "plan entry") -> Plan:
     """A plan with entries of the right kind, its parts and rules not looked at yet. where: for messages."""
     try:
-        return Plan(**settings)
+        return Plan.model_validate(dict(settings))
     except ValidationError as error:
-        raise _mistake(error, where) from None
-
-
-def _mistake(error: ValidationError, where: str) -> InputError:
-    first = error.errors()[0]
-    place = [str(one) for one in first["loc"]]
-    if first["type"] == "extra_forbidden":
-        if len(place) == 1:
-            return UnknownName(where, place[0], Plan.model_fields)
-        return UnknownName(f"key of a rule of {place[0]!r}:", place[-1], (*RUN, *CELL))
-    return InputError(f"{where} {'.'.join(place)!r}: {first['msg']}, got {first['input']!r}; mend it.")
+        raise mistake(error, where, Plan.model_fields) from None
 
 
 def read_plan(path: Path) -> dict[str, Any]:
     """The entries of a plan file, not yet checked, so that command-line options can be laid over them."""
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InputError(f"expected a plan in YAML, got {str(path)!r} ({error}); check the path.") from None
-    if not isinstance(content, dict):
-        raise InputError(
-            f"expected a plan of entries such as 'model: keyword' in {str(path)!r}; mend the file."
-        )
-    return content
+    return read_file(path, "a plan", "model: keyword")
 
 
 def attack_kind(name: str) -> Literal["attack", "universal"]:

@@ -44,7 +44,7 @@ _CLASSES: dict[Preset, dict[str, Any]] = {
         "attacks": ["noise", "fgsm", "pgd(steps=20, step=0.25)"],
         "budgets": _snr(20, 40),
         "black_box": "genetic(steps=30, population=10)",
-        "probe": 4,
+        "probe": 5,
     },
     "standard": {
         "attacks": ["noise", "fgsm", "pgd(steps=50)", "apgd(steps=50)", "deepfool", str(BLACK_BOX)],
@@ -66,7 +66,7 @@ _WORDS: dict[Preset, dict[str, Any]] = {
         "budgets": _snr(30),
         "black_box": "genetic(steps=10, population=10)",
         "batch": 8,
-        "probe": 4,
+        "probe": 5,
     },
     "standard": {
         # A search by scores takes a thousand passes a clip: on sentences only a defense is worth that.

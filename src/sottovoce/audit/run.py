@@ -24,12 +24,12 @@ from sottovoce.audit.plan import Cell, Plan
 from sottovoce.audit.probe import probe_tasks
 from sottovoce.audit.stop import stopping
 from sottovoce.audit.store import RunFolder, describe
-from sottovoce.audit.task import AttackTask, Done, FitTask, Lost, ProbeTask, Task, halves
-from sottovoce.audit.work import failed
+from sottovoce.audit.task import AttackTask, Done, FitTask, Lost, ProbeTask, Task, Unopened, halves
+from sottovoce.audit.work import failed, tell
 from sottovoce.core.record import EVERY, LOADING, Key, RecordWriter, Status
 from sottovoce.core.target import Target
 from sottovoce.data.load import Corpus
-from sottovoce.errors import InputError, SottovoceError, Stopped
+from sottovoce.errors import InputError, Stopped
 
 __all__ = ["LOADING", "Advance", "find_device", "open_target", "run_audit"]
 
@@ -55,7 +55,8 @@ def run_audit(
     engine: who does the work; None: this process, on `device`. It stays open.
     retry_failed: whether what is recorded as failed is done again.
     keep_going: whether a model that cannot be opened and a cell that cannot be put together are recorded as
-        failed, one record a cell, and the rest runs.
+        failed, one record a cell, and the rest runs. What has begun is refused instead: it can be gone on
+        with once the model, or the clips, are back.
     begin: told how many trials there will be, once the model and the clips are open.
 
     SIGINT and SIGTERM stop it after what is under way: `Stopped`. A second SIGINT does not wait.
@@ -97,7 +98,9 @@ class Driver:
         self.retry_failed, self.keep_going = retry_failed, keep_going
         self.id = uuid4().hex
         self.cells = plan.cells()
-        self.done = self._on_record(folder.keys())
+        keys = folder.keys()
+        self.begun = {cell for cell, clip in keys if clip != EVERY}
+        self.done = self._on_record(keys)
 
     def run(self, begin: Callable[[int], None]) -> None:
         self.cells = [cell for cell in self.cells if (cell.id, EVERY) not in self.done]
@@ -108,10 +111,15 @@ class Driver:
                 return
             corpus = self.bench.corpus(self.plan)
             begin(len(corpus) * len(self.cells))
-            perturbations, fit_ids = self._fit(corpus, writer)
-            tasks = self._attacks(corpus, perturbations, fit_ids)
-            self._finish(tasks, writer, self.done)
-        if self.plan.probe:
+            try:
+                perturbations, fit_ids = self._fit(corpus, writer)
+                tasks = self._attacks(corpus, perturbations, fit_ids)
+                self._finish(tasks, writer, self.done)
+            except Unopened as error:
+                if not self.keep_going or self.begun:
+                    raise
+                self._drop({cell.id: str(error) for cell in self.cells}, writer)
+        if self.plan.probe and self.cells:
             self._probe()
 
     def _open(self) -> dict[str, str]:
@@ -120,21 +128,23 @@ class Driver:
         try:
             self.engine.offer(plan.model, bench.target(plan))
             corpus = bench.corpus(plan)
+        # Someone's own model may raise anything.
         except Exception as error:
             if not self.keep_going:
                 raise
+            if self.begun:
+                raise InputError(tell(error)) from error
             self.folder.prepare(plan, describe(plan.run_id, self.engine.device))
-            return {cell.id: _say(error) for cell in self.cells}
+            return {cell.id: tell(error) for cell in self.cells}
         for cell in self.cells:
             try:
                 bench.work(plan, cell.id)
-            except SottovoceError as error:
+            except Exception as error:
                 if not self.keep_going:
                     raise
-                broken[cell.id] = str(error)
+                broken[cell.id] = tell(error)
         manifest = take_manifest(corpus, plan.data)
-        began = any(clip != EVERY for _, clip in self.done)
-        remark = self.folder.check_corpus(corpus, manifest, began=began)
+        remark = self.folder.check_corpus(corpus, manifest, began=bool(self.begun))
         about = describe(
             plan.run_id,
             self.engine.device,
@@ -205,6 +215,7 @@ class Driver:
             writer.write(fresh)
             settle(self.folder.path)
             on_record.update({record.key: record.status for record in fresh})
+            self.begun |= {record.cell for record in fresh}
             if isinstance(done.task, AttackTask):
                 self.advance(len(done.task.clips), done.task.cell)
 
@@ -252,6 +263,9 @@ class Driver:
 
     def _drop(self, broken: dict[str, str], writer: RecordWriter) -> None:
         """Record why cells cannot be run, and run the others."""
+        for cell, reason in broken.items():
+            if cell in self.begun:
+                raise InputError(reason)
         writer.write([failed(cell, EVERY, "", reason) for cell, reason in broken.items()])
         self.cells = [cell for cell in self.cells if cell.id not in broken]
 
@@ -275,7 +289,3 @@ def _given_up(lost: Lost, label: Callable[[str], str]) -> Done:
 def _name(task: Task) -> str:
     """The cell that its records name."""
     return task.name if isinstance(task, ProbeTask) else task.cell
-
-
-def _say(error: Exception) -> str:
-    return str(error) if isinstance(error, SottovoceError) else f"{type(error).__name__}: {error}"

@@ -31,7 +31,8 @@ UNKNOWN_CORPUS = "this run began without a list of its clips, so nobody can say 
 
 
 class RunFolder:
-    """Where one plan's results live. Opening it again with the same plan goes on; another plan is refused."""
+    """Where one plan's results live. Opening it again with the same plan goes on; another plan, and another
+    version of sottovoce, are refused."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -72,11 +73,14 @@ class RunFolder:
             raise InputError(
                 f"expected the folder of a run with a plan.yaml, got {str(self.path)!r}; check the path."
             )
-        return make_plan(read_plan(self.path / "plan.yaml"))
+        entries = read_plan(self.path / "plan.yaml")
+        try:
+            return make_plan(entries)
+        except SottovoceError as error:
+            raise InputError(f"{self.path / 'plan.yaml'}: {error}") from None
 
     def about(self) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads((self.path / "about.json").read_text(encoding="utf-8"))
-        return content
+        return _read_about(self.path)
 
     def check_corpus(self, corpus: Corpus, now: Manifest, *, began: bool) -> str:
         """Refuse to go on with other clips than the run began with; a remark where nobody can tell.
@@ -145,8 +149,21 @@ def _write(path: Path, content: bytes) -> None:
         ) from None
 
 
+def _read_about(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads((path / ABOUT).read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError(f"a {type(content).__name__}")
+    except (OSError, ValueError) as error:
+        raise StoreError(
+            f"{path / ABOUT}: expected what is known of the run, an object in JSON, got {error}; put it "
+            "back from a copy of the run."
+        ) from None
+    return content
+
+
 def check_folder(path: Path, name: str, same: Callable[[str], bool]) -> None:
-    """Refuse a folder with another plan in the file `name`, or with other things and none.
+    """Refuse a folder with another plan in the file `name`, or of another version, or with other things.
 
     A kill while the folder was made leaves files without a plan; those are no reason.
     """
@@ -158,6 +175,7 @@ def check_folder(path: Path, name: str, same: Callable[[str], bool]) -> None:
                     f"expected an empty folder or this plan's, got {path} with another plan; choose "
                     "another folder with --out, or delete this one."
                 )
+            _check_version(path)
         elif path.exists() and (not path.is_dir() or any(not _ours(item.name) for item in path.iterdir())):
             raise InputError(
                 f"expected an empty folder or this plan's, got {path}, which holds other things; "
@@ -165,6 +183,17 @@ def check_folder(path: Path, name: str, same: Callable[[str], bool]) -> None:
             )
     except OSError as error:
         raise _cannot_write(path, error) from None
+
+
+def _check_version(path: Path) -> None:
+    """Refuse to add to what another version recorded: its figures may mean something else."""
+    about = _read_about(path) if (path / ABOUT).exists() else {}
+    began = about.get("versions", {}).get("sottovoce", __version__)
+    if began != __version__:
+        raise InputError(
+            f"expected sottovoce {began}, with which {path} was begun, got {__version__}; finish it with "
+            f"{began}, or begin a new run with --out."
+        )
 
 
 def prepare_folder(

@@ -11,6 +11,7 @@ from typing import final
 
 from sottovoce.audit.plan import Plan
 from sottovoce.core.record import Record
+from sottovoce.errors import SottovoceError
 
 Sound = tuple[str, bytes]
 """A path in the run's folder, and the audio file that belongs there."""
@@ -87,6 +88,10 @@ class Lost:
 
     task: Task
     reason: str
+
+
+class Unopened(SottovoceError):
+    """A worker cannot open what a plan names, though the driver could."""
 
 
 def halves(task: ClipTask) -> list[ClipTask]:

@@ -18,6 +18,7 @@ from sottovoce.core.attack import Attack, Trial
 from sottovoce.core.budget import Budget
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Goal
+from sottovoce.core.memory import out_of_memory
 from sottovoce.core.record import Record
 from sottovoce.core.target import Target
 from sottovoce.core.transform import Averaged
@@ -29,11 +30,19 @@ from sottovoce.metrics.parts import intensity_level
 Measure = Callable[[Trial], Tensor]
 Reasons = Callable[[Trial, Tensor], dict[str, str]]
 Outcome = tuple[list[Record], list[Sound]]
-FAILURES = (SottovoceError, RuntimeError, ArithmeticError, ValueError, MemoryError)
-"""What a clip or a fit may end in; anything else is a mistake in the code, and ends the run."""
+FAILURES = (Exception,)
+"""What a clip or a fit may end in: whatever someone's own model, attack or metric raises."""
 HEARINGS = 4
 """Passes of a random target over which a search by scores ranks a perturbation. With one the luckiest draw
 wins; as many as a gradient takes would cost more than they tell, for every member of a population pays."""
+
+
+@dataclass
+class Room:
+    """How many clips of a cell fit at once. fits: the most that did; crowded: whether more did not."""
+
+    fits: int = 1
+    crowded: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,7 @@ class Work:
     through: what the attack works on: the target with its gradients averaged, or the bare model.
     name: what its records call the cell.
     facts: what its records say of it.
+    room: what was learnt of the memory it takes.
     """
 
     cell: Cell
@@ -54,6 +64,7 @@ class Work:
     budget: Budget
     name: str
     facts: Mapping[str, str] = field(default_factory=dict)
+    room: Room = field(default_factory=Room, compare=False)
 
 
 def assemble(plan: Plan, cell: Cell, target: Target) -> Work:
@@ -118,23 +129,29 @@ class Runner:
             for clip in clips
             if clip not in wanted
         ]
-        records, sounds = self._attacked(wanted)
+        room = self.work.room
+        records, sounds = self._attacked(wanted, room.fits if room.crowded else len(wanted))
         return skipped + records, sounds
 
-    def _attacked(self, clips: Sequence[Clip]) -> Outcome:
+    def _attacked(self, clips: Sequence[Clip], most: int) -> Outcome:
+        """most: clips that are tried at once; more are halved untried."""
         if not clips:
             return [], []
-        try:
-            return self._judged(self._tried(clips), clips)
-        except FAILURES as error:
-            reason, crowded = explain(error), out_of_memory(error)
-        # Out here the error is gone, and with it the tensors that its frames held.
-        if crowded:
-            free_memory()
-        if len(clips) == 1:
-            return [failed(self.work.name, clips[0].id, clips[0].label, reason)], []
+        if len(clips) <= most:
+            try:
+                found = self._judged(self._tried(clips), clips)
+                self.work.room.fits = max(self.work.room.fits, len(clips))
+                return found
+            except FAILURES as error:
+                reason, crowded = explain(error), out_of_memory(error)
+            # Out here the error is gone, and with it the tensors that its frames held.
+            if crowded:
+                self.work.room.crowded = True
+                free_memory()
+            if len(clips) == 1:
+                return [failed(self.work.name, clips[0].id, clips[0].label, reason)], []
         half = len(clips) // 2
-        first, second = self._attacked(clips[:half]), self._attacked(clips[half:])
+        first, second = self._attacked(clips[:half], most), self._attacked(clips[half:], most)
         return first[0] + second[0], first[1] + second[1]
 
     def _tried(self, clips: Sequence[Clip]) -> Trial:
@@ -193,16 +210,6 @@ class Runner:
         return places
 
 
-def out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that a smaller batch might do."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    text = str(error)
-    return isinstance(error, RuntimeError) and (
-        "can't allocate memory" in text or "not enough memory" in text or "out of memory" in text
-    )
-
-
 def free_memory() -> None:
     """Give back what is cached, before a smaller batch is tried."""
     gc.collect()
@@ -213,9 +220,17 @@ def free_memory() -> None:
 def explain(error: BaseException) -> str:
     """The reason that a record gives."""
     if not out_of_memory(error):
-        return str(error) or type(error).__name__
+        return tell(error)
     detail = (str(error).strip() or type(error).__name__).splitlines()[0]
     return f"out of memory, even alone ({detail}); use a larger device or drop the clip."
+
+
+def tell(error: BaseException) -> str:
+    """An error in words. Those of sottovoce say all in their message, others not what they are."""
+    text = str(error)
+    if isinstance(error, SottovoceError) and text:
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _heard(trial: Trial, row: int) -> dict[str, str]:

@@ -24,7 +24,8 @@ SCHEMA = 2
 LOADING = "load"
 """The cell of a clip that could not be used in any."""
 EVERY = "*"
-"""The clip of a record that tells why a cell could not be run at all."""
+"""The clip of a record that tells why a cell could not be run at all. Beside clips of the cell it says
+nothing: those were run."""
 _BLOCK = 1 << 16
 _BINARY = getattr(os, "O_BINARY", 0)  # Windows alone has it
 
@@ -68,6 +69,7 @@ class Record:
     def from_line(cls, line: str | bytes) -> Record:
         content = _read_line(line)
         content = {name: value for name, value in content.items() if name in _FIELDS}
+        _check_kinds(content)
         content["parts"] = {
             name: [_from_json(part) for part in parts] for name, parts in content.get("parts", {}).items()
         }
@@ -75,6 +77,19 @@ class Record:
 
 
 _FIELDS = frozenset(item.name for item in fields(Record))
+
+
+def _check_kinds(content: dict[str, Any]) -> None:
+    """Refuse what would be found out far from its line."""
+    for name in ("cell", "clip", "status"):
+        if not isinstance(content.get(name), str):
+            raise ValueError(f"no text as {name!r}")
+    for name in ("facts", "parts", "unscored", "audio"):
+        if not isinstance(content.get(name, {}), dict):
+            raise ValueError(f"no object as {name!r}")
+    for name, pair in content.get("parts", {}).items():
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise ValueError(f"no pair as {name!r} of 'parts'")
 
 
 def _read_line(line: str | bytes) -> dict[str, Any]:
@@ -100,7 +115,13 @@ def read_records(path: Path) -> Iterator[Record]:
 def read_keys(path: Path) -> dict[Key, Status]:
     """What is on record in a file, and how it ended; the last record of a key counts."""
     found: dict[Key, Status] = {}
+    begun: set[str] = set()
     for key, status in read_lines(path, _read_key, "record"):
+        cell, clip = key
+        if clip != EVERY:
+            begun.add(cell)
+        elif cell in begun:
+            continue
         for old in outdated(key):
             found.pop(old, None)
         found[key] = status
@@ -130,6 +151,10 @@ def latest(records: Iterable[Record]) -> Iterator[Record]:
     seen: dict[str, set[str]] = {}
     failed: dict[Key, Record] = {}
     for record in records:
+        if record.clip == EVERY:
+            if record.cell not in seen:
+                failed[record.key] = record
+            continue
         if failed:
             for old in outdated(record.key):
                 failed.pop(old, None)

@@ -202,7 +202,7 @@ def estimate(
     out: the folder that its run would go to. workers: how many share the cores of this machine.
     """
     corpus = open_clips(plan.data, target)
-    corpus = corpus.limit(plan.limit, plan.seed) if plan.limit else corpus
+    corpus = corpus.limit(plan.limit) if plan.limit else corpus
     counted = Counted(target)
     works, unfit = _assemble(plan, counted)
     recorded, notes = _recorded(plan, out)

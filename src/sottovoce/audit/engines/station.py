@@ -20,7 +20,7 @@ from torch.nn.utils import parametrize
 
 from sottovoce import __version__
 from sottovoce.audit.bench import Bench
-from sottovoce.audit.engines.worker import Raised
+from sottovoce.audit.engines.worker import Raised, do_task
 from sottovoce.audit.task import Done, Task
 from sottovoce.core.target import Target
 from sottovoce.errors import InputError, SottovoceError
@@ -65,7 +65,7 @@ class Station:
             self._bench.clear()
             self._bench.offer(order.task.plan.model, unpack(fetch(order.packed[0]), device))
             self._on_bench = order.packed[0]
-        return self._bench.do(order.task)
+        return do_task(self._bench, order.task)
 
 
 _STATION = Station()

@@ -15,7 +15,8 @@ from typing import final
 import torch
 
 from sottovoce.audit.bench import Bench
-from sottovoce.audit.task import Done, Task
+from sottovoce.audit.task import Done, Task, Unopened
+from sottovoce.audit.work import tell
 from sottovoce.errors import InputError, SottovoceError
 
 READY = "ready"
@@ -35,7 +36,8 @@ class Raised:
     def error(self) -> Exception:
         if self.kind is None:
             return RuntimeError(f"a worker failed:\n{self.text}")
-        return InputError(self.text) if issubclass(self.kind, InputError) else SottovoceError(self.text)
+        kinds = (Unopened, InputError, SottovoceError)
+        return next(kind for kind in kinds if issubclass(self.kind, kind))(self.text)
 
 
 def serve(connection: Connection, device: str, cores: tuple[int, ...]) -> None:
@@ -55,9 +57,18 @@ def serve(connection: Connection, device: str, cores: tuple[int, ...]) -> None:
         return
 
 
+def do_task(bench: Bench, task: Task) -> Done:
+    """The task done. Whatever comes in the way of its model and its cell, the plan cannot be opened here."""
+    try:
+        bench.work(task.plan, task.cell)
+    except Exception as error:
+        raise Unopened(tell(error)) from error
+    return bench.do(task)
+
+
 def _answer(bench: Bench, task: Task) -> Done | Raised:
     try:
-        return bench.do(task)
+        return do_task(bench, task)
     except SottovoceError as error:
         return Raised(type(error), str(error))
     except Exception:
