@@ -44,6 +44,24 @@ def test_other_clips_are_refused(
     assert (tmp_path / "run" / "trials.jsonl").read_bytes() == before
 
 
+@pytest.mark.parametrize("samples", [400, 100_000])
+def test_a_clip_of_the_same_length_is_another_clip(
+    samples: int, mean_clips: Path, write_clip: WriteClip
+) -> None:
+    """Short files are read whole, of long ones stretches: one sample here, noise in all of it there."""
+    clip = np.random.default_rng(0).integers(-1000, 1000, samples)
+    write_clip(mean_clips / "up" / "1.wav", clip)
+    before = take_manifest(open_corpus(str(mean_clips)), str(mean_clips))
+    assert take_manifest(open_corpus(str(mean_clips)), str(mean_clips)) == before
+    if samples == 400:
+        clip[200] += 1
+    else:
+        clip = np.random.default_rng(1).integers(-1000, 1000, samples)
+    write_clip(mean_clips / "up" / "1.wav", clip)
+    now = take_manifest(open_corpus(str(mean_clips)), str(mean_clips))
+    assert tell_changes(before, now) == "1 changed (up/1)"
+
+
 def test_a_run_from_before_goes_on_with_a_note(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
     plan = make(mean_model, mean_clips)
     folder = run_audit(plan, tmp_path / "run")
