@@ -52,10 +52,13 @@ def test_what_failed_is_kept_or_tried_again(mean_model: str, mean_clips: Path, t
     assert (summary.cells[0].clips, summary.cells[0].failed, summary.failures) == (6, 0, [])
 
 
-def test_a_clip_that_can_be_loaded_now(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("broken", [b"?", b"?" * 844])
+def test_a_clip_that_can_be_loaded_now(
+    broken: bytes, mean_model: str, mean_clips: Path, tmp_path: Path
+) -> None:
     file = mean_clips / "up" / "1.wav"
     good = file.read_bytes()
-    file.write_bytes(b"?" * len(good))
+    file.write_bytes(broken)
     plan = make(mean_model, mean_clips)
     first = statuses(run_audit(plan, tmp_path / "run"))
     assert first.pop((LOADING, "up/1")) == "failed"

@@ -100,6 +100,7 @@ class Driver:
         self.cells = plan.cells()
         keys = folder.keys()
         self.begun = {cell for cell, clip in keys if clip != EVERY}
+        self.unread = {clip for cell, clip in keys if cell == LOADING}
         self.done = self._on_record(keys)
 
     def run(self, begin: Callable[[int], None]) -> None:
@@ -144,7 +145,7 @@ class Driver:
                     raise
                 broken[cell.id] = tell(error)
         manifest = take_manifest(corpus, plan.data)
-        remark = self.folder.check_corpus(corpus, manifest, began=bool(self.begun))
+        remark = self.folder.check_corpus(corpus, manifest, began=bool(self.begun), unread=self.unread)
         about = describe(
             plan.run_id,
             self.engine.device,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -82,10 +82,13 @@ class RunFolder:
     def about(self) -> dict[str, Any]:
         return _read_about(self.path)
 
-    def check_corpus(self, corpus: Corpus, now: Manifest, *, began: bool) -> str:
+    def check_corpus(
+        self, corpus: Corpus, now: Manifest, *, began: bool, unread: Collection[str] = ()
+    ) -> str:
         """Refuse to go on with other clips than the run began with; a remark where nobody can tell.
 
         now: the manifest of the corpus, which is kept for the next time. began: whether clips are on record.
+        unread: clips that could not be loaded, which may have been mended since.
         """
         about = self.about() if (self.path / ABOUT).exists() else {}
         known, kept = about.get("corpus"), self.path / CORPUS
@@ -98,7 +101,11 @@ class RunFolder:
             return remark
         if known != hash_manifest(now):
             before: Manifest = orjson.loads(kept.read_bytes()) if kept.exists() else {}
-            raise refuse(corpus, tell_changes(before, now) if before else "")
+            mended = {**before, **{clip: now[clip] for clip in unread if clip in before and clip in now}}
+            if not before or mended != now:
+                raise refuse(corpus, tell_changes(mended, now) if before else "")
+            _write(kept, orjson.dumps(now))
+            _write(self.path / ABOUT, _pretty({**about, "corpus": hash_manifest(now)}))
         return ""
 
     def records(self) -> Iterator[Record]:
