@@ -162,10 +162,6 @@ class _Stream:
             if cell not in self._seen:
                 self._failed[cell, clip] = content
             return
-        if clip == EVERY:
-            if cell not in self._seen:
-                self._failed[cell, clip] = content
-            return
         if self._failed:
             for old in outdated((cell, clip)):
                 self._failed.pop(old, None)
