@@ -17,6 +17,8 @@ from sottovoce.audit.defense import Defense
 from sottovoce.audit.fit import open_clips, usable
 from sottovoce.audit.lock import hold
 from sottovoce.audit.parts import Part
+from sottovoce.audit.probe import spread
+from sottovoce.audit.repeat import CLIPS, LOOKED_AT, hear_twice
 from sottovoce.audit.run import Advance, find_device, open_target
 from sottovoce.audit.store import describe
 from sottovoce.audit.work import FAILURES, explain
@@ -215,6 +217,7 @@ def run_certify(
     corpus = open_clips(plan.data, target)
     # The clips that an audit with this limit takes, whatever the seed.
     corpus = corpus.limit(plan.limit) if plan.limit is not None else corpus
+    _check_steady(plan, target, corpus, device, batch)
     folder = CertifyFolder(out)
     certifier = Certifier(plan, smoothed, defense.vote, folder, device, advance)
     with hold(folder.path):
@@ -225,6 +228,23 @@ def run_certify(
         if todo:
             certify_clips(certifier, replace(corpus, entries=todo))
     return folder
+
+
+def _check_steady(plan: CertifyPlan, target: Target, corpus: Corpus, device: str, batch: int | None) -> None:
+    """Refuse a model with randomness of its own, also one that does not say so."""
+    clips: list[Clip] = []
+    some = replace(corpus, entries=tuple(spread(corpus.entries, LOOKED_AT)))
+    for chunk in some.chunks(1, target.sample_rate):
+        clips += usable(target, chunk.clips)[0]
+        if len(clips) == CLIPS:
+            break
+    found = hear_twice(target, clips, batch=batch or CLIPS, device=device, seed=plan.seed)
+    if not found.steady:
+        raise InputError(
+            "expected a model without randomness behind the noise, got one that answers the same clip in "
+            f"different ways (of {found.clips} clips decoded twice, {found.texts} got another text and "
+            f"{found.scores} other scores); switch its dropout or random crops off."
+        )
 
 
 def certify_clips(certifier: Certifier, corpus: Corpus) -> None:

@@ -18,13 +18,14 @@ from sottovoce import __version__
 from sottovoce.audit.lock import NAME as LOCK
 from sottovoce.audit.manifest import Manifest, hash_manifest, refuse, tell_changes
 from sottovoce.audit.plan import Plan, make_plan, read_plan
+from sottovoce.audit.repeat import Repeated
 from sottovoce.audit.task import Sound
 from sottovoce.core.record import Key, Record, RecordWriter, Status, latest, read_keys, read_records
 from sottovoce.data.load import Corpus
 from sottovoce.errors import InputError, SottovoceError, StoreError
 from sottovoce.perception.learned import OWN
 
-ABOUT, CORPUS = "about.json", "corpus.json"
+ABOUT, CORPUS, REPEATED = "about.json", "corpus.json", "repeated"
 PART = ".part"
 """The end of the name of a file that is being written."""
 UNKNOWN_CORPUS = "this run began without a list of its clips, so nobody can say whether they are the same"
@@ -81,6 +82,16 @@ class RunFolder:
 
     def about(self) -> dict[str, Any]:
         return _read_about(self.path)
+
+    def repeated(self) -> Repeated | None:
+        """Whether the model answers the same clips alike, as it was when the run began; None: not asked."""
+        about = self.about() if (self.path / ABOUT).exists() else {}
+        return Repeated.from_json(about.get(REPEATED))
+
+    def keep_repeated(self, found: Repeated) -> None:
+        """Write it down, so that whoever goes on with the run treats the model in the same way."""
+        if found != Repeated() and found != self.repeated():
+            _write(self.path / ABOUT, _pretty({**self.about(), REPEATED: found.to_json()}))
 
     def check_corpus(
         self, corpus: Corpus, now: Manifest, *, began: bool, unread: Collection[str] = ()

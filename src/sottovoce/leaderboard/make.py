@@ -38,7 +38,7 @@ def make_claims(reading: Reading) -> list[Claim]:
     """Every defense and goal of a run that has an attack with a value."""
     plan = reading.plan
     about = reading.folder.about()
-    checks = examine(plan, reading.summary, reading.folder.probes())
+    checks = examine(plan, reading.summary, reading.folder.probes(), reading.folder.repeated())
     groups: defaultdict[tuple[str, str], list[Group]] = defaultdict(list)
     for group in reading.summary.groups:
         if group.strongest is not None:

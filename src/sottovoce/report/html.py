@@ -21,6 +21,7 @@ from markupsafe import Markup
 from sottovoce.audit.defense import NO_DEFENSE, Defense
 from sottovoce.audit.parts import Part
 from sottovoce.audit.plan import PASSES, Plan
+from sottovoce.audit.repeat import JUDGED
 from sottovoce.audit.sanity import examine
 from sottovoce.audit.store import RunFolder
 from sottovoce.audit.summary import CellSummary, Summary, summarise
@@ -98,6 +99,8 @@ def render(folder: RunFolder, plan: Plan, trials: Trials, summary: Summary) -> s
     chosen = [(panel, verdict.choose(panel)) for panel in panels]
     columns = tables.measured(summary, reading.main)
     groups = [found for panel in panels for found in tables.group_tables(panel, trials, reading)]
+    repeated = folder.repeated()
+    steady = repeated is None or repeated.steady
     page: str = template().render(
         plan=plan,
         about=folder.about(),
@@ -107,7 +110,8 @@ def render(folder: RunFolder, plan: Plan, trials: Trials, summary: Summary) -> s
         verdict=verdict.judge(plan, trials, panels, reading) if panels else None,
         claims=verdict.claims(plan, reading, audibility.ear if audibility else ""),
         audibility=audibility,
-        setup=make_setup(plan, trials, reading, folder.about().get("data_note", "")),
+        setup=make_setup(plan, trials, reading, folder.about().get("data_note", ""), steady),
+        repeats=steady,
         series=series,
         curves=curves,
         stands=make_stands(panels),
@@ -127,7 +131,7 @@ def render(folder: RunFolder, plan: Plan, trials: Trials, summary: Summary) -> s
         ramp=Markup(colour_ramp()),
         range_db=f"{RANGE_DB:g}",
         ranked_by="mean level in the background" if trials.by_background.loudest else "SNR",
-        checks=word_checks(plan, summary, examine(plan, summary, folder.probes())),
+        checks=word_checks(plan, summary, examine(plan, summary, folder.probes(), repeated)),
         failures=summary.failures[:MOST_LISTED],
         failures_left=max(0, len(summary.failures) - MOST_LISTED),
         methods=list_methods(summary),
@@ -209,7 +213,9 @@ def list_clean(plan: Plan, trials: Trials, reading: Reading) -> list[tuple[str, 
     return rows
 
 
-def make_setup(plan: Plan, trials: Trials, reading: Reading, data_note: str) -> dict[str, Any]:
+def make_setup(
+    plan: Plan, trials: Trials, reading: Reading, data_note: str, steady: bool = True
+) -> dict[str, Any]:
     """What was attacked, with which parts and settings."""
     rates = ", ".join(f"{rate / 1000:g} kHz" for rate in sorted(trials.sample_rates))
     facts = [
@@ -229,6 +235,10 @@ def make_setup(plan: Plan, trials: Trials, reading: Reading, data_note: str) -> 
         facts.append(("universal attacks fitted on", f"{kept}, left out of their rates"))
     if any(name != NO_DEFENSE for name in plan.every_defense):
         facts.append(("attackers of a defense", ", ".join(FORMS[name] for name in plan.attackers)))
+    if not steady:
+        judged = f"what most of {JUDGED} passes say: the model answers the same clip in different ways"
+        facts.append(("judged by", judged))
+    if not steady or any(name != NO_DEFENSE for name in plan.every_defense):
         facts.append(("gradients averaged over", _averaged(plan)))
     return {
         "facts": facts,
