@@ -183,6 +183,7 @@ class Runner:
                 adversarial_text=trial.adversarial_texts[row],
                 achieved=trial.achieved[row],
                 achieved_unrounded=trial.achieved_unrounded[row],
+                judged_by=trial.judged_by[row],
                 seconds=len(clip.waveform) / clip.sample_rate,
                 sample_rate=clip.sample_rate,
                 loaded=clip.loaded,
