@@ -137,19 +137,19 @@ def test_a_torn_line_of_any_length_is_dropped(tmp_path: Path, size: int) -> None
 
 
 def test_lines_have_a_version() -> None:
-    assert json.loads(record("a").to_line())["schema"] == 2
+    assert json.loads(record("a").to_line())["schema"] == 3
     old = Record.from_line('{"cell": "c", "clip": "x", "status": "ok"}')
-    assert old.schema == 2
+    assert old.schema == 3
 
 
-@pytest.mark.parametrize("version", ["3", "0", '"new"', "null"])
+@pytest.mark.parametrize("version", ["4", "0", '"new"', "null"])
 def test_a_version_that_nobody_knows_is_refused_with_its_line(tmp_path: Path, version: str) -> None:
     path = tmp_path / "trials.jsonl"
     line = f'{{"cell": "c", "clip": "x", "status": "ok", "schema": {version}}}'
     path.write_text(record("a").to_line() + "\n" + line + "\n")
     for read in (read_keys, lambda path: list(read_records(path))):
         with pytest.raises(
-            StoreError, match=r"line 2: expected a record of schema 1 to 2, got schema .*version"
+            StoreError, match=r"line 2: expected a record of schema 1 to 3, got schema .*version"
         ):
             read(path)
 

@@ -134,7 +134,7 @@ def test_the_verdict_gives_corpus_error_rates(page: Callable[..., str]) -> None:
     expected = (
         rf"recogniser on 4 clips: WER 5 % {INTERVAL} before any attack; pgd at SNR 30 dB brings it to 120 % "
         rf"{INTERVAL} , white noise at the same level to 10 % {INTERVAL} ; 100 % \[39.8, 100.0\] of the "
-        r"transcripts change under the attack\."
+        r"clips have more word errors than before\."
     )
     text = text_of(page(make_evading()))
     assert re.search(expected, text), text[:800]
@@ -263,8 +263,11 @@ def test_one_clip_has_no_interval_and_proves_nothing(page: Callable[..., str]) -
 
 def test_the_terminal_prints_error_rates_then_changed_transcripts(printed: Callable[..., str]) -> None:
     text = printed(make_evading())
-    first, second = text.split("Attack success on recogniser in %: clips whose transcript changes")
-    title = r"WER of recogniser under attack in %, with 95 % intervals; clean 5 \[\d+,\d+\]"
+    first, second = text.split("Attack success on recogniser in %: clips with more word errors than before")
+    title = (
+        rf"WER: 5\s% {INTERVAL} before, 120\s% {INTERVAL} under pgd at SNR 30 dB\.\n"
+        r"WER of recogniser under attack in %, with 95 % intervals; clean 5 \[\d+,\d+\]"
+    )
     assert re.match(title, first)
     assert re.search(r"noise +10 \[\d+,\d+\] +5 \[\d+,\d+\]", first)
     assert re.search(r"pgd +120 \[\d+,\d+\] +30 \[\d+,\d+\]", first)

@@ -201,6 +201,7 @@ class Runner:
                 achieved=trial.achieved[row],
                 # Between two votes of a model that wavers lies chance as well as rounding.
                 achieved_unrounded=trial.achieved_unrounded[row] if steady else None,
+                judged_by=trial.judged_by[row],
                 seconds=len(clip.waveform) / clip.sample_rate,
                 sample_rate=clip.sample_rate,
                 loaded=clip.loaded,

@@ -13,7 +13,7 @@ from torch import Tensor
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget, NormName
 from sottovoce.core.draws import Draws
-from sottovoce.core.goal import Become, Goal, detect_languages
+from sottovoce.core.goal import Become, Goal, JudgedBy, Truth, detect_languages
 from sottovoce.core.grid import on_grid, round_clean
 from sottovoce.core.target import Languages, Says, Scores, Target, check_clips
 from sottovoce.errors import GradientError, InputError
@@ -30,6 +30,7 @@ class Trial:
     references: what the attack was judged against (the model's clean decision unless the goal was bound).
     labels: the truth where it is known.
     achieved: success of the example as saved; `achieved_unrounded`: before it was rounded to the grid.
+    judged_by: what success means for each clip.
     wanted: what each clip was to become, where the goal has such a text.
     says, canonical: what the target's texts are, and the form in which they are compared.
     languages: those heard in the clean clips and in the examples, where the target tells them.
@@ -46,6 +47,7 @@ class Trial:
     adversarial_texts: tuple[str, ...]
     achieved: tuple[bool, ...]
     achieved_unrounded: tuple[bool, ...]
+    judged_by: tuple[JudgedBy, ...] = ()
     wanted: tuple[str, ...] | None = None
     says: Says = "class"
     canonical: Callable[[str], str] = field(default=str, repr=False, compare=False)
@@ -93,7 +95,8 @@ class Attack(ABC):
     ) -> Trial:
         """Attack, then project, clamp to [-1, 1], round to `bits` (None: keep floats), decode and judge.
 
-        A goal without references is bound to what the target says to the clean clips.
+        A goal without references is bound to what the target says to the clean clips. To evade a recogniser
+        is to add word errors, in clips whose true text is among the `labels`.
 
         through: another target, where the perturbation is looked for there and judged on `target`: the
             undefended model, say, for an attacker who does not know of the defense.
@@ -110,6 +113,8 @@ class Attack(ABC):
             raise InputError(
                 f"expected {len(clean)} references, got {len(goal.references)}; bind one a clip."
             )
+        if target.says == "words" and labels is not None:
+            goal = goal.knowing(_truths(labels, facts, clean_texts))
         delta = self.perturb(through, clean, goal, budget, draws.turn("attack")).detach()
         unrounded = clean.with_waveforms(clean.waveforms + within(clean, budget.project(delta, clean)))
         adversarial = on_grid(clean, unrounded, budget, bits)
@@ -127,6 +132,7 @@ class Attack(ABC):
             adversarial_texts=tuple(texts),
             achieved=_judged(target, adversarial, goal, texts, draws),
             achieved_unrounded=_judged(target, unrounded, goal, before, draws),
+            judged_by=goal.judged_by,
             wanted=tuple(goal.texts) if isinstance(goal, Become) else None,
             says=target.says,
             canonical=target.canonical,
@@ -156,6 +162,17 @@ class Attack(ABC):
                 f"{type(self).__name__} expected a budget in the norm {' or '.join(self.norms)}, got "
                 f"{budget}; choose another."
             )
+
+
+def _truths(
+    labels: Sequence[str], facts: Sequence[Mapping[str, str]], clean_texts: Sequence[str]
+) -> list[Truth | None]:
+    """What is really said, of the clips that have a label."""
+    languages = [known.get("language", "") for known in facts] or [""] * len(labels)
+    return [
+        Truth.of(label, language, text) if label.strip() else None
+        for label, language, text in zip(labels, languages, clean_texts, strict=True)
+    ]
 
 
 def _judged(

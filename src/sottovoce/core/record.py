@@ -19,8 +19,9 @@ Status = Literal["ok", "failed", "skipped"]
 Key = tuple[str, str]
 """A cell and a clip."""
 Kept = TypeVar("Kept")
-SCHEMA = 2
-"""The version of the lines that are written. 1: no `schema` in the line, all else the same."""
+SCHEMA = 3
+"""The version of the lines that are written. 1: no `schema` in the line, all else as in 2. 2: no `judged_by`,
+and to evade a recogniser was to change its transcript, for better or worse."""
 LOADING = "load"
 """The cell of a clip that could not be used in any."""
 EVERY = "*"
@@ -43,6 +44,8 @@ class Record:
     adversarial_text: str = ""
     achieved: bool | None = None
     achieved_unrounded: bool | None = None
+    judged_by: str = ""
+    """What success means here: "errors", "change" or "goal" (`core.goal.JudgedBy`); "" in older records."""
     seconds: float | None = None
     sample_rate: int | None = None
     loaded: str = ""

@@ -235,7 +235,7 @@ def _worst(claim: Claim, worst: Worst | None) -> Cell:
     other = worst.success if claim.lead == "wer" else None
     words = [f"{plural(len(worst.cells), 'attack')}, the strongest {name} ({_percent(strongest.value)})"]
     if other is not None:
-        words.append(f"transcript changed on {_percent(other.value)} of the clips")
+        words.append(f"more word errors than before in {_percent(other.value)} of the clips")
     return _cell(claim.figure(worst), "", words, bar=True)
 
 

@@ -42,7 +42,7 @@ KEPT = (*LEADS, "snr", *OPINIONS)
 CLEAN = ("clean-accuracy", "clean-wer")
 """Metrics of the model before any attack, kept once a clip and defense."""
 Parts = tuple[float, float]
-PLAIN = (1, 2)
+PLAIN = (1, 2, 3)
 """Versions of records whose lines can be read as they are."""
 
 
