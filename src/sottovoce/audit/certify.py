@@ -17,6 +17,7 @@ from sottovoce.audit.defense import Defense
 from sottovoce.audit.fit import open_clips, usable
 from sottovoce.audit.lock import hold
 from sottovoce.audit.parts import Part
+from sottovoce.audit.private import roots_of
 from sottovoce.audit.probe import spread
 from sottovoce.audit.repeat import CLIPS, LOOKED_AT, hear_twice
 from sottovoce.audit.run import Advance, find_device, open_target
@@ -24,6 +25,7 @@ from sottovoce.audit.store import describe
 from sottovoce.audit.work import FAILURES, explain
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.memory import out_of_memory
+from sottovoce.core.paths import hide_paths
 from sottovoce.core.target import Target
 from sottovoce.core.vote import Vote
 from sottovoce.data.load import Clip, Corpus, collate
@@ -129,7 +131,7 @@ class Certifier:
                     f"expected memory for a batch of noisy copies of {len(clip.waveform)} samples, got too "
                     "little; take a smaller --batch and give the same command again to go on."
                 ) from None
-            return failed(clip.id, clip.label, explain(error))
+            return failed(clip.id, clip.label, hide_paths(explain(error), roots_of(self.plan.data)))
 
     def _certify(self, clip: Clip, batch: AudioBatch) -> Certificate:
         sampling, known = self.plan.sampling(), self.folder.progress()
@@ -185,7 +187,7 @@ class Certifier:
             stop=found.stop,
             seconds=len(clip.waveform) / clip.sample_rate,
             length_l2=length,
-            loaded=clip.loaded,
+            loaded=hide_paths(clip.loaded, roots_of(self.plan.data)),
         )
 
 
@@ -253,7 +255,10 @@ def certify_clips(certifier: Certifier, corpus: Corpus) -> None:
     with folder.writer() as writer:
         for clips, failures in corpus.chunks(1, target.sample_rate):
             clips, refused = usable(target, clips)
-            unfit = [failed(item.id, item.label, item.reason) for item in [*failures, *refused]]
+            unfit = [
+                failed(item.id, item.label, hide_paths(item.reason, roots_of(certifier.plan.data)))
+                for item in [*failures, *refused]
+            ]
             writer.write([*unfit, *map(certifier.record, clips)])
             certifier.advance(certifier.plan.passes * len(unfit), "loading")
     folder.clear_progress()

@@ -22,6 +22,7 @@ from sottovoce.audit.lock import hold
 from sottovoce.audit.manifest import hash_manifest, take_manifest
 from sottovoce.audit.opening import find_device, open_target
 from sottovoce.audit.plan import Cell, Plan
+from sottovoce.audit.private import roots_of, without_paths
 from sottovoce.audit.probe import probe_tasks, spread
 from sottovoce.audit.repeat import LOOKED_AT, Repeated
 from sottovoce.audit.stop import stopping
@@ -109,6 +110,7 @@ class Driver:
         self.stop, self.advance = stop, advance
         self.retry_failed, self.keep_going = retry_failed, keep_going
         self.id, self.steady = uuid4().hex, True
+        self.roots = roots_of(plan.data, plan.fit)
         self.cells = plan.cells()
         keys = folder.keys()
         self.begun = {cell for cell, clip in keys if clip != EVERY}
@@ -242,7 +244,9 @@ class Driver:
         for done in self._drive(tasks):
             for sound in done.sounds:
                 self.folder.save_sound(sound)
-            fresh = [record for record in done.records if record.key not in on_record]
+            fresh = [
+                without_paths(record, self.roots) for record in done.records if record.key not in on_record
+            ]
             writer.write(fresh)
             settle(self.folder.path)
             on_record.update({record.key: record.status for record in fresh})
@@ -297,7 +301,8 @@ class Driver:
         for cell, reason in broken.items():
             if cell in self.begun:
                 raise InputError(reason)
-        writer.write([failed(cell, EVERY, "", reason) for cell, reason in broken.items()])
+        whole = [failed(cell, EVERY, "", reason) for cell, reason in broken.items()]
+        writer.write([without_paths(record, self.roots) for record in whole])
         self.cells = [cell for cell in self.cells if cell.id not in broken]
 
     def _label(self, clip: str) -> str:

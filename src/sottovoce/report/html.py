@@ -21,11 +21,13 @@ from markupsafe import Markup
 from sottovoce.audit.defense import NO_DEFENSE, Defense
 from sottovoce.audit.parts import Part
 from sottovoce.audit.plan import PASSES, Plan
+from sottovoce.audit.private import roots_of
 from sottovoce.audit.repeat import JUDGED
 from sottovoce.audit.sanity import examine
 from sottovoce.audit.store import RunFolder
 from sottovoce.audit.summary import CellSummary, Summary, summarise
 from sottovoce.core.metric import Estimate
+from sottovoce.core.paths import hide_all, hide_paths
 from sottovoce.errors import InputError, StoreError
 from sottovoce.report import figures, tables, verdict
 from sottovoce.report.doubts import word_checks
@@ -101,7 +103,8 @@ def render(folder: RunFolder, plan: Plan, trials: Trials, summary: Summary) -> s
     groups = [found for panel in panels for found in tables.group_tables(panel, trials, reading)]
     repeated = folder.repeated()
     steady = repeated is None or repeated.steady
-    page: str = template().render(
+    roots = roots_of(plan.data, plan.fit)
+    page: str = template(roots).render(
         plan=plan,
         about=folder.about(),
         title=plan.model,
@@ -112,6 +115,7 @@ def render(folder: RunFolder, plan: Plan, trials: Trials, summary: Summary) -> s
         audibility=audibility,
         setup=make_setup(plan, trials, reading, folder.about().get("data_note", ""), steady),
         repeats=steady,
+        cut=hide_paths(plan.to_yaml(), roots) != plan.to_yaml(),
         series=series,
         curves=curves,
         stands=make_stands(panels),
@@ -292,11 +296,16 @@ def policy(script: str) -> str:
     )
 
 
-def template() -> Any:
+def template(roots: tuple[str, ...] = ()) -> Any:
+    """The page to be filled in. roots: paths of this machine count from there, wherever they come from."""
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: hide_paths(value, roots) if type(value) is str else value,
     )
-    environment.filters["data"] = to_data
+    environment.filters["data"] = lambda content: to_data(hide_all(content, roots))
     environment.filters["sentence"] = lambda text: text[:1].upper() + text[1:]
     return environment.from_string(read("template.html"))
 
