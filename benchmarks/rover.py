@@ -2,8 +2,8 @@
 
     python benchmarks/rover.py        # prints a section for benchmarks/README.md
 
-NIST's program is `rover` of SCTK (Debian's package `sctk`), run on the same transcripts in the same run, the start
-of its process included; it refuses more than 50 transcripts.
+NIST's program is `rover` of SCTK (Debian's package `sctk`), run on the same transcripts in the same run, the
+start of its process included; it refuses more than 50 transcripts.
 """
 
 from __future__ import annotations

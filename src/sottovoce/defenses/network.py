@@ -27,8 +27,8 @@ Align = Literal["mean", "nearest"]
 SILENCE = 0
 INTO, PAST, NEW = 0, 1, 2
 """Steps of an alignment: a word into a slot, past a slot with no word, a word into a slot of its own."""
-# SCLITE's costs, and with times what it adds to a difference in seconds; a thousandfold, and with times to the
-# nearest of `GRAINS`, so that sums are exact and ties are ties.
+# SCLITE's costs, and with times what it adds to a difference in seconds; a thousandfold, and with times to
+# the nearest of `GRAINS`, so that sums are exact and ties are ties.
 INDEL, SUBSTITUTION = 3000.0, 4000.0
 OTHER_WORD = 1.0
 GRAINS = 1024.0
