@@ -280,7 +280,7 @@ def test_least_and_most_audible_examples_are_told_apart(page: Page) -> None:
 
 
 def test_charts_carry_aggregates_with_intervals(page: Page) -> None:
-    rows = next(iter(page.charts["success-0"]["datasets"].values()))
+    rows = page.charts["success-0"]["data"]["values"]
     assert len(rows) == 6
     found = {(row["attack"], row["asked"]): (row["success"], row["low"], row["high"]) for row in rows}
     assert found["pgd", 40.0] == (0.75, 0.1941, 0.9937)
@@ -295,8 +295,8 @@ def test_boxes_are_quantiles(report: Callable[..., Page]) -> None:
         ]
 
     page = report(records, attacks=["pgd"], budgets=["snr(db=20)"])
-    rows = list(page.charts["distortion-max"]["datasets"].values())
-    whole = next(row for table in rows for row in table if row.get("part") == "whole clip")
+    rows = page.charts["distortion-max"]["data"]["values"]
+    whole = next(row for row in rows if row["part"] == "whole clip")
     # 21 values, -40 to -20: the quantile of share p is -40 + 20 p.
     assert [whole[f"q{k}"] for k in range(5)] == [-39.0, -35.0, -30.0, -25.0, -21.0]
     assert whole["n"] == 21
