@@ -131,7 +131,7 @@ async def audio(
     if said is None:
         raise unknown_session()
     books, wav = _books(request), request.app.state.wav
-    sound = await run_in_threadpool(lambda: wav(books.find_clip(said, name)))
+    sound = await run_in_threadpool(lambda: books.find_clip(said, name).sound(wav))
     return Response(sound, media_type="audio/wav")
 
 
