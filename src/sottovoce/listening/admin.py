@@ -21,6 +21,7 @@ from starlette.exceptions import HTTPException
 
 from sottovoce.listening.database import read_answers, read_visits
 from sottovoce.listening.ledger import Ledger
+from sottovoce.listening.limits import Guesses, address_of
 from sottovoce.listening.protocol import Message, Problem
 from sottovoce.listening.rows import VISIT_COLUMNS
 from sottovoce.listening.schema import ANSWER, SESSION
@@ -70,7 +71,18 @@ async def check_token(
     ],
 ) -> None:
     said = bearer.credentials if bearer is not None else basic.password if basic is not None else ""
-    if not compare_digest(said.encode("utf-8", "replace"), request.app.state.admin_token.encode()):
+    guesses: Guesses = request.app.state.guesses
+    address = address_of(request.scope)
+    wait = guesses.wait(address) if said else 0
+    if wait:
+        detail = f"expected the admin token, got wrong ones from this address; wait {wait} seconds."
+        raise HTTPException(429, detail, {"Retry-After": str(wait)})
+    if compare_digest(said.encode("utf-8", "replace"), request.app.state.admin_token.encode()):
+        guesses.clear(address)
+    else:
+        # A browser asks without one first.
+        if said:
+            guesses.add(address)
         header = {"WWW-Authenticate": 'Basic realm="sottovoce: any name, and the admin token"'}
         raise HTTPException(401, "expected the admin token.", header)
 

@@ -32,6 +32,8 @@ from sottovoce.listening.study import Study
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
+    from sottovoce.listening.connections import Guard
+
 MOST_SCREENS = 5000
 TRIES = 20
 PAUSE_SECONDS = 0.5
@@ -163,17 +165,15 @@ def make_person(
 
 
 @contextmanager
-def serving(app: ASGIApp) -> Iterator[str]:
+def serving(app: ASGIApp, guard: Guard | None = None) -> Iterator[str]:
     """The address of an application that is served on this machine alone, in a thread, for as long."""
     import uvicorn
 
-    from sottovoce.listening.server import KEEP_ALIVE_SECONDS
+    from sottovoce.listening.connections import Guard
+    from sottovoce.listening.limits import Limits
 
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app, host="127.0.0.1", port=0, log_level="warning", timeout_keep_alive=KEEP_ALIVE_SECONDS
-        )
-    )
+    guard = guard or Guard(Limits())
+    server = uvicorn.Server(guard.configure(app, host="127.0.0.1", port=0))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:
