@@ -79,7 +79,7 @@ class Answer:
         return json.dumps(content, ensure_ascii=False, allow_nan=False)
 
     @classmethod
-    def from_line(cls, line: str) -> Answer:
+    def from_line(cls, line: str | bytes) -> Answer:
         content = json.loads(line)
         if not isinstance(content, dict):
             raise ValueError("not a JSON object")

@@ -17,6 +17,7 @@ import vl_convert
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from sottovoce.audit.about import NOTHING
 from sottovoce.audit.defense import NO_DEFENSE, Defense
 from sottovoce.audit.parts import Part
 from sottovoce.audit.plan import PASSES, Plan
@@ -100,7 +101,7 @@ def render(folder: RunFolder, plan: Plan, trials: Trials, summary: Summary) -> s
     groups = [found for panel in panels for found in tables.group_tables(panel, trials, reading)]
     page: str = template().render(
         plan=plan,
-        about=folder.about(),
+        about=NOTHING | folder.about(),
         title=plan.model,
         reading=reading,
         leads=name_leads(panels),
