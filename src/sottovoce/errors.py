@@ -40,5 +40,9 @@ class StoreError(SottovoceError, OSError):
     """A run folder cannot be read or written."""
 
 
+class DamagedFile(StoreError, InputError):
+    """A file of a run does not hold what it should: somebody changed it, or a disk did."""
+
+
 class Stopped(SottovoceError):
     """A run that was asked to stop did so; what is recorded stays, and the message says how to go on."""

@@ -22,7 +22,7 @@ from sottovoce.audit.store import RunFolder
 from sottovoce.audit.summary import summarise
 from sottovoce.audit.task import AttackTask, Done, FitTask, Lost, RepeatTask, Task, Unopened, halves
 from sottovoce.audit.work import Runner
-from sottovoce.core.record import LOADING, read_records
+from sottovoce.core.record import EVERY, LOADING, read_records
 from sottovoce.core.target import Target
 from sottovoce.errors import InputError, StoreError
 
@@ -110,7 +110,7 @@ def test_a_fit_that_is_lost_twice_is_a_failed_cell(mean_model: str, mean_clips: 
         run_audit(plan, tmp_path / "run", engine=Scripted(["fit"]))
     folder = run_audit(plan, tmp_path / "run", engine=Scripted(["fit"]), keep_going=True)
     keys = {record.key: record.status for record in folder.records()}
-    assert keys.pop(("uap_evade_l2-eps-0.5", "*")) == "failed"
+    assert keys.pop(("uap_evade_l2-eps-0.5", EVERY)) == "failed"
     assert len(keys) == 6 and set(keys.values()) == {"ok"}
     # Asked to try again, and with a worker that lives, the cell takes the place of its failure.
     again = run_audit(plan, tmp_path / "run", retry_failed=True)
@@ -128,8 +128,8 @@ def test_a_model_that_no_worker_can_open_is_a_failed_run(
         run_audit(plan, tmp_path / "run", engine=Scripted(locked=["down/0"]))
     folder = run_audit(plan, tmp_path / "run", engine=Scripted(locked=["down/0"]), keep_going=True)
     assert {(*record.key, record.reason) for record in folder.records()} == {
-        ("fgsm_evade_snr-db--3", "*", "OutOfMemoryError: 2 GiB"),
-        ("noise_evade_snr-db--3", "*", "OutOfMemoryError: 2 GiB"),
+        ("fgsm_evade_snr-db--3", EVERY, "OutOfMemoryError: 2 GiB"),
+        ("noise_evade_snr-db--3", EVERY, "OutOfMemoryError: 2 GiB"),
     }
     # Once something is on record there is nothing to mark as failed: the rest waits for a worker that can.
     with pytest.raises(Unopened, match="2 GiB"):

@@ -7,15 +7,15 @@ model as if it stood still follows the gradient of one draw, and counts successe
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Any, final
 
 import torch
+from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
+from sottovoce.core.ranges import Count
+from sottovoce.core.strict import STRICT
 from sottovoce.core.target import Scores, Target
 from sottovoce.data.load import Clip, collate
 
@@ -34,38 +34,28 @@ ROUNDINGS = 16
 """Steps of their own number type that are no difference either: scores in half precision have long ones."""
 
 
-@final
-@dataclass(frozen=True)
-class Repeated:
+class Repeated(BaseModel):
     """What came of hearing clips twice: on how many the texts differed, and on how many the scores, or the
     loss where there are none. said: whether the model says of itself that it does not repeat itself."""
 
-    clips: int = 0
-    texts: int = 0
-    scores: int = 0
+    model_config = ConfigDict(**STRICT, frozen=True)
+
+    clips: Count = 0
+    texts: Count = 0
+    scores: Count = 0
     said: bool = False
 
     def __add__(self, other: Repeated) -> Repeated:
         return Repeated(
-            self.clips + other.clips,
-            self.texts + other.texts,
-            self.scores + other.scores,
-            self.said or other.said,
+            clips=self.clips + other.clips,
+            texts=self.texts + other.texts,
+            scores=self.scores + other.scores,
+            said=self.said or other.said,
         )
 
     @property
     def steady(self) -> bool:
         return not (self.texts or self.scores or self.said)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, content: Any) -> Repeated | None:
-        """None where nothing was kept, or nothing that can be read."""
-        with suppress(TypeError):
-            return cls(**content)
-        return None
 
 
 def hear_twice(target: Target, clips: Sequence[Clip], *, batch: int, device: str, seed: int) -> Repeated:
@@ -90,7 +80,8 @@ def _heard(target: Target, clips: Sequence[Clip], device: str, draws: Draws) -> 
             return Repeated()
         half = len(clips) // 2
         return _heard(target, clips[:half], device, draws) + _heard(target, clips[half:], device, draws)
-    return Repeated(len(rows), sum(text for text, _ in rows), sum(score for _, score in rows))
+    texts, scores = (sum(column) for column in zip(*rows, strict=True))
+    return Repeated(clips=len(rows), texts=texts, scores=scores)
 
 
 @torch.no_grad()

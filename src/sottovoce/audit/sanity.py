@@ -75,7 +75,7 @@ def _repeats(repeated: Repeated | None) -> Check | None:
     """A model that answers the same clips in two ways, and does not say so."""
     if repeated is None or not (repeated.clips or repeated.said):
         return None
-    evidence = {**repeated.to_json(), "judged_over": JUDGED}
+    evidence = {**repeated.model_dump(), "judged_over": JUDGED}
     advice = (
         "switch off dropout, random crops or a state that is kept between calls (evaluation mode leaves "
         "F.dropout(training=True) on), or take the numbers from `draws` and say random = True"

@@ -102,7 +102,8 @@ class Summary:
     """What became of every clip, by the id of the cell."""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data, NaN as null."""
+        """As plain data, NaN as null; so is the clip of a cell that failed whole, and the cell of a clip that
+        could not be loaded."""
         return {
             "cells": [
                 {
@@ -130,7 +131,7 @@ class Summary:
                 if (found := group.strongest) is not None
             ],
             "failed": [
-                {"clip": record.clip, "cell": record.cell, "reason": record.reason}
+                {"clip": record.clip or None, "cell": record.cell or None, "reason": record.reason}
                 for record in self.failures
             ],
         }

@@ -111,6 +111,11 @@ class Corpus:
             raise InputError(f"corpus {self.name!r}: expected at least one clip, got none; add audio files.")
         seen: dict[str, Entry] = {}
         for entry in self.entries:
+            if not entry.id:
+                raise InputError(
+                    f"corpus {self.name!r}: expected an id of every clip, got an empty one for {entry.path}; "
+                    "give it one in an id column."
+                )
             twin = seen.setdefault(entry.id, entry)
             if twin is not entry:
                 raise InputError(

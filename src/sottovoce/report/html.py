@@ -13,11 +13,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import altair as alt
 import vl_convert
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from sottovoce.audit.about import NOTHING
 from sottovoce.audit.defense import NO_DEFENSE, Defense
 from sottovoce.audit.parts import Part
 from sottovoce.audit.plan import PASSES, Plan
@@ -37,6 +37,7 @@ from sottovoce.report.reading import WORDS, Reading, read_as
 from sottovoce.report.speakers import NO_SCORES, VOTED, as_summary, tell_speakers
 from sottovoce.report.stands import make_stands
 from sottovoce.report.trials import Trials
+from sottovoce.report.vega import VERSION
 from sottovoce.report.words import (
     FORMS,
     Figure,
@@ -106,7 +107,7 @@ def render(folder: RunFolder, plan: Plan, trials: Trials, summary: Summary) -> s
     roots = roots_of(plan.data, plan.fit)
     page: str = template(roots).render(
         plan=plan,
-        about=folder.about(),
+        about=NOTHING | folder.about(),
         title=plan.model,
         reading=reading,
         leads=name_leads(panels),
@@ -280,8 +281,7 @@ def list_methods(summary: Summary) -> list[tuple[str, str]]:
 @cache
 def bundle() -> str:
     """Vega, Vega-Lite and the page's own lines in one script, from the copies that vl-convert carries."""
-    version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-    script: str = vl_convert.javascript_bundle(read("charts.js"), vl_version=version)
+    script: str = vl_convert.javascript_bundle(read("charts.js"), vl_version=VERSION)
     # A script element ends at the first "</script", wherever it stands.
     return script.replace("</script", "<\\/script")
 
