@@ -272,12 +272,13 @@ MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """From a version of the schema to the next one."""
 
 
-def read_claim(path: Path) -> Claim:
-    """A claim from a file, checked; a bad one is refused with the file, the field and the reason."""
-    return parse_claim(_load(path), str(path))
+def read_claim(path: Path, *, trust: bool = False) -> Claim:
+    """A claim from a file, checked; a bad one is refused with the file, the field and the reason.
+    trust: take parts of plugins."""
+    return parse_claim(_load(path), str(path), trust=trust)
 
 
-def parse_claim(content: dict[str, Any], name: str) -> Claim:
+def parse_claim(content: dict[str, Any], name: str, *, trust: bool = False) -> Claim:
     content = _migrate(content, name)
     try:
         claim = Claim.model_validate(content)
@@ -286,7 +287,7 @@ def parse_claim(content: dict[str, Any], name: str) -> Claim:
         field = ".".join(str(place) for place in first["loc"]) or "claim"
         reason = first["msg"].removeprefix("Value error, ")
         raise InputError(f"{name}, field {field!r}: {reason}; mend the claim or leave it out.") from None
-    for field, reason in find_mistakes(claim):
+    for field, reason in find_mistakes(claim, trust=trust):
         raise InputError(f"{name}, field {field!r}: {reason}; mend the claim or leave it out.")
     return claim
 

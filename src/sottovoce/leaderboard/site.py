@@ -38,13 +38,19 @@ class Board:
     """Claims as they were read."""
 
 
-def write_site(runs: Sequence[Path], out: Path, *, tell: Callable[[str], None] = lambda note: None) -> Path:
+def write_site(
+    runs: Sequence[Path],
+    out: Path,
+    *,
+    trust: bool = False,
+    tell: Callable[[str], None] = lambda note: None,
+) -> Path:
     """Write the site of these runs, grids, certificates and claims; returns its index.html.
 
     A run that lies below `out` is linked where it is; of any other the report and the plan are copied.
-    tell: told what is under way, and what was left out.
+    trust: take parts of plugins in claims. tell: told what is under way, and what was left out.
     """
-    board = gather_board(Sources.of(runs), tell)
+    board = gather_board(Sources.of(runs), tell, trust=trust)
     if not board.claims:
         why = f" ({'; '.join(board.notes)})" if board.notes else ""
         raise InputError(f"expected a run with records or a claim, got none{why}; run an audit first.")
@@ -63,7 +69,9 @@ def write_site(runs: Sequence[Path], out: Path, *, tell: Callable[[str], None] =
     return index
 
 
-def gather_board(sources: Sources, tell: Callable[[str], None] = lambda note: None) -> Board:
+def gather_board(
+    sources: Sources, tell: Callable[[str], None] = lambda note: None, *, trust: bool = False
+) -> Board:
     """All rows: those of runs, seeds merged, then those of claims."""
     board = Board()
     found: dict[str, list[tuple[Claim, RunFolder]]] = {}
@@ -79,18 +87,18 @@ def gather_board(sources: Sources, tell: Callable[[str], None] = lambda note: No
         board.notes += notes
         seeds = {claim.seeds[0]: folder for claim, folder in reversed(members)}
         board.runs[name] = [seeds[seed] for seed in merged.seeds]
-    _add_claims(board, sources.claims)
+    _add_claims(board, sources.claims, trust)
     certificates = [each for path in sources.certificates if (each := read_certificates(path)) is not None]
     board.claims, notes = attach(board.claims, certificates)
     board.notes += notes
     return board
 
 
-def _add_claims(board: Board, paths: Sequence[Path]) -> None:
+def _add_claims(board: Board, paths: Sequence[Path], trust: bool) -> None:
     """Those that were submitted. One that says of itself what a run here says is that run's."""
     known = {claim.id: claim for claim in board.claims}
     for path in paths:
-        claim = read_claim(path)
+        claim = read_claim(path, trust=trust)
         twin = known.get(claim.id)
         if twin is not None:
             if twin.seeds != claim.seeds or claim.worst != twin.worst:
@@ -155,7 +163,8 @@ def _place(folder: RunFolder, out: Path) -> str:
     name = f"{RUNS}/{here.name}-{folder.plan().run_id}"
     (out / name).mkdir(parents=True, exist_ok=True)
     for file in ("plan.yaml", "report.html"):
-        if (here / file).is_file():
+        # A link that leads out of the folder would publish something else.
+        if (here / file).is_file() and (here / file).resolve().is_relative_to(here):
             shutil.copyfile(here / file, out / name / file)
     return name
 
