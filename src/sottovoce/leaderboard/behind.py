@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import MISSING
 from functools import cache
 from math import prod
+from typing import Any
 
 from sottovoce import registry
 from sottovoce.audit.defense import Defense
@@ -23,9 +25,34 @@ def budget_title(budget: str) -> str:
     return str(Part.parse(budget).build("budget"))
 
 
-def full_settings(attack: Part) -> dict[str, object]:
-    """All settings of an attack, those that are not named as well."""
-    return {**registry.defaults(attack_kind(attack.name), attack.name), **attack.settings}
+@cache
+def canonical(kind: str, text: str) -> str:
+    """The same for parts that are the same: with all settings, in one order, whole numbers or not."""
+    part = Part.parse(text)
+    return _written(part.name, full_settings(attack_kind(part.name) if kind == "attack" else kind, part))
+
+
+@cache
+def without_steps(attack: str) -> tuple[str, int]:
+    """An attack but for its number of steps, and that number; 0 where it has none."""
+    part = Part.parse(attack)
+    known = full_settings(attack_kind(part.name), part)
+    steps = known.pop("steps", 0)
+    return _written(part.name, known), steps
+
+
+def _written(name: str, settings: dict[str, Any]) -> str:
+    return str(Part(name, {key: _plain(settings[key]) for key in sorted(settings)}))
+
+
+def full_settings(kind: str, part: Part) -> dict[str, Any]:
+    """All settings of a part, those that are not named as well."""
+    known = {**registry.defaults(kind, part.name), **part.settings}
+    return {key: value for key, value in known.items() if value is not MISSING}
+
+
+def _plain(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def count_passes(plan: Plan, defense: Defense, attack: Part, attacker: Attacker) -> int:
@@ -34,7 +61,7 @@ def count_passes(plan: Plan, defense: Defense, attack: Part, attacker: Attacker)
 
     Gradients and scores of a random target are means over several. A search by decisions asks for votes.
     """
-    known = full_settings(attack)
+    known = full_settings(attack_kind(attack.name), attack)
     rounds = sum(count for name in ROUNDS if isinstance(count := known.get(name), int)) or 1
     factors = prod(count for name in FACTORS if isinstance(count := known.get(name), int))
     return rounds * factors * _times(plan, defense, attack, attacker)

@@ -14,9 +14,10 @@ from sottovoce.audit.store import RunFolder
 from sottovoce.errors import InputError, StoreError
 from sottovoce.leaderboard.certificates import attach, read_certificates
 from sottovoce.leaderboard.claim import Claim, read_claim
-from sottovoce.leaderboard.make import make_claims, merge_seeds
-from sottovoce.leaderboard.page import GENERATOR, Entry, Link, Trusted, render
+from sottovoce.leaderboard.make import claims_and_clips, merge_seeds
+from sottovoce.leaderboard.page import GENERATOR, render
 from sottovoce.leaderboard.read import read_run
+from sottovoce.leaderboard.rows import Clips, Entry, Link, Trusted, clips_of
 from sottovoce.leaderboard.sources import RUNS, Sources
 
 LARGE_BYTES = 200_000_000
@@ -25,13 +26,15 @@ LARGE_BYTES = 200_000_000
 
 @dataclass
 class Board:
-    """The rows, where each comes from, and what a reader should be told.
+    """The claims, where each comes from, and what a reader should be told.
 
-    runs: the folders of a row's runs, seed by seed; none for a claim that was submitted.
+    runs: the folders of a claim's runs, seed by seed; none for one that was submitted.
+    clips: what became of every clip of a claim, by seed; nothing where no more than a sample is known.
     """
 
     claims: list[Claim] = field(default_factory=list)
     runs: dict[str, list[RunFolder]] = field(default_factory=dict)
+    clips: dict[str, dict[int, Clips]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     trials: int = 0
     submitted: dict[str, Claim] = field(default_factory=dict)
@@ -72,15 +75,16 @@ def write_site(
 def gather_board(
     sources: Sources, tell: Callable[[str], None] = lambda note: None, *, trust: bool = False
 ) -> Board:
-    """All rows: those of runs, seeds merged, then those of claims."""
+    """All claims: those of runs, seeds merged, then those that were submitted."""
     board = Board()
     found: dict[str, list[tuple[Claim, RunFolder]]] = {}
     for folder, claims, trials in _read_all(sources.runs, tell):
         board.trials += trials
         if not claims:
             board.notes.append(f"{folder.path} has no attack with a value yet and is left out")
-        for claim in claims:
+        for claim, clips in claims:
             found.setdefault(claim.id, []).append((claim, folder))
+            board.clips.setdefault(claim.id, {}).setdefault(claim.seeds[0], clips)
     for name, members in found.items():
         merged, notes = merge_seeds([claim for claim, _ in members])
         board.claims.append(merged)
@@ -106,10 +110,11 @@ def _add_claims(board: Board, paths: Sequence[Path], trust: bool) -> None:
             continue
         known[claim.id] = claim
         board.claims.append(claim)
+        board.clips[claim.id] = clips_of(claim)
         board.submitted[claim.id] = claim
 
 
-Found = tuple[RunFolder, list[Claim], int]
+Found = tuple[RunFolder, Sequence[tuple[Claim, Clips]], int]
 
 
 def _read_all(folders: Sequence[RunFolder], tell: Callable[[str], None]) -> list[Found]:
@@ -129,24 +134,25 @@ def _read_all(folders: Sequence[RunFolder], tell: Callable[[str], None]) -> list
 
 def _read_one(folder: RunFolder) -> Found:
     reading = read_run(folder)
-    return folder, make_claims(reading), reading.trials
+    return folder, claims_and_clips(reading), reading.trials
 
 
 def _write_entry(claim: Claim, board: Board, out: Path) -> Entry:
-    folders = board.runs.get(claim.id, [])
+    folders, clips = board.runs.get(claim.id, []), board.clips[claim.id]
     own = Link("claim", f"claims/{claim.id}.json")
     _write(out / "claims" / f"{claim.id}.json", claim.to_json())
     if not folders:
         _write(out / "plans" / f"{claim.id}.yaml", claim.plan_yaml())
-        return Entry(claim, [own, Link("plan", f"plans/{claim.id}.yaml")], _trusted(claim, board))
+        return Entry(claim, [own, Link("plan", f"plans/{claim.id}.yaml")], _trusted(claim, board), clips)
     reports, plans = [], []
     for seed, folder in zip(claim.seeds, folders, strict=True):
         place = _place(folder, out)
         words = f" (seed {seed})" if len(folders) > 1 else ""
         if (out / place / "report.html").is_file():
             reports.append(Link(f"report{words}", f"{place}/report.html"))
-        plans.append(Link(f"plan{words}", f"{place}/plan.yaml"))
-    return Entry(claim, [*reports, own, *plans])
+        if (out / place / "plan.yaml").is_file():
+            plans.append(Link(f"plan{words}", f"{place}/plan.yaml"))
+    return Entry(claim, [*reports, own, *plans], clips=clips)
 
 
 def _trusted(claim: Claim, board: Board) -> frozenset[Trusted]:

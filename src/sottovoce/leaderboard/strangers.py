@@ -101,6 +101,11 @@ def find_openings(plan: Plan, *, given: Collection[str] = (), trust: bool = Fals
             yield from ((f"plan.{name}", reason) for reason in guard.corpus(text))
 
 
+def comes_along(model: str) -> bool:
+    """Whether a model comes with sottovoce, and so is the same wherever its name is written."""
+    return not any(True for _ in Guard().model(model))
+
+
 def is_plain(hint: Any) -> bool:
     """Whether a type has numbers, truths, words of a closed list and tuples of these, and nothing else."""
     origin = get_origin(hint)
