@@ -20,7 +20,7 @@ from sottovoce.audit.plan import Plan, make_plan
 from sottovoce.audit.run import run_audit
 from sottovoce.audit.store import RunFolder
 from sottovoce.audit.summary import summarise
-from sottovoce.audit.task import AttackTask, Done, FitTask, Lost, Task, Unopened, halves
+from sottovoce.audit.task import AttackTask, Done, FitTask, Lost, RepeatTask, Task, Unopened, halves
 from sottovoce.audit.work import Runner
 from sottovoce.core.record import EVERY, LOADING, read_records
 from sottovoce.core.target import Target
@@ -46,6 +46,9 @@ class Scripted(Engine):
 
     def run(self, tasks: Iterable[Task], stop: Callable[[], bool]) -> Iterator[Done | Lost]:
         for task in list(tasks):
+            if isinstance(task, RepeatTask):
+                yield self.here.do(task)
+                continue
             clips = () if isinstance(task, FitTask) else task.clips
             self.seen.append((task.cell, clips))
             if self.locked & set(clips):

@@ -226,7 +226,8 @@ def test_odd_ids_stay_in_the_folder(
     (tmp_path / "list.csv").write_text(f'id,path,label\n"{name}",a.wav,up\n')
     folder = run_audit(mean_plan(mean_model, tmp_path / "list.csv"), tmp_path / "runs" / "deep" / "run")
     for record in folder.records():
-        assert record.clip == name
+        # A path from the top on would be one of this machine.
+        assert record.clip == {"/etc/escape": "escape"}.get(name, name)
         for file in record.audio.values():
             path = (folder.path / file).resolve()
             assert path.is_relative_to(folder.path.resolve() / "audio")

@@ -29,6 +29,11 @@ class Target(ABC):
     """The corpus that it is audited on where no other is named."""
     random: bool = False
     """Whether what it says hangs on its draws: then an attack must average over them."""
+    repeats: bool = True
+    """Whether the same clips with the same draws get the same answer every time. An audit finds out by
+    itself about a model that does not and does not say so."""
+    paid: bool = False
+    """Whether asking it costs money: then nobody asks it only to see whether it repeats itself."""
 
     @abstractmethod
     def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:

@@ -31,8 +31,10 @@ from sottovoce.audit.fit import fitted_cell, fitting_set
 from sottovoce.audit.flags import LEVEL, Pairs
 from sottovoce.audit.manifest import hash_manifest, take_manifest
 from sottovoce.audit.plan import Cell, Plan, read_entries
+from sottovoce.audit.probe import spread
+from sottovoce.audit.repeat import LOOKED_AT
 from sottovoce.audit.summary import Outcomes, gather
-from sottovoce.audit.task import AttackTask, FitTask
+from sottovoce.audit.task import AttackTask, FitTask, RepeatTask
 from sottovoce.core.record import Record
 from sottovoce.core.statistics import exact_binomial_p
 from sottovoce.errors import InputError
@@ -231,15 +233,20 @@ def _run(
 ) -> dict[str, Outcomes]:
     records: list[Record] = []
     held = frozenset[str]()
+    # The run that is claimed treated a model that wavers as random; so does this one.
+    repeated = bench.do(RepeatTask(plan, tuple(spread(clips, LOOKED_AT)))).repeated
+    steady = repeated is None or repeated.steady
+    if not steady:
+        verdict.notes.append("the model answers the same clip in different ways: figures differ by chance")
     for number, cell in enumerate(cells, start=1):
         tell(f"about {verdict.passes:,} passes of the model; {number} of {len(cells)}: {cell.id}")
         fitted = None
         if cell.universal:
-            fitted = bench.do(FitTask(plan, fitted_cell(cell).id)).perturbation
+            fitted = bench.do(FitTask(plan, fitted_cell(cell).id, steady)).perturbation
             held = fitting_set(plan, bench.corpus(plan), bench.target(plan))[1]
         todo = [clip for clip in clips if not (cell.universal and clip in held)]
         for first in range(0, len(todo), plan.batch):
-            task = AttackTask(plan, cell.id, tuple(todo[first : first + plan.batch]), fitted)
+            task = AttackTask(plan, cell.id, tuple(todo[first : first + plan.batch]), fitted, steady=steady)
             records += bench.do(task).records
     failures = {record.clip: record.reason for record in records if record.status == "failed"}
     if failures:

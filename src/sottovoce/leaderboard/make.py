@@ -15,9 +15,11 @@ import numpy as np
 from sottovoce.audit.defense import NO_DEFENSE
 from sottovoce.audit.flags import Check, Flag
 from sottovoce.audit.heard import FEW, opinion_of, worst_curve
-from sottovoce.audit.plan import Plan
+from sottovoce.audit.plan import Plan, read_entries
+from sottovoce.audit.private import roots_of
 from sottovoce.audit.sanity import examine
 from sottovoce.audit.summary import Group
+from sottovoce.core.paths import hide_all, hide_paths
 from sottovoce.leaderboard import claim as to
 from sottovoce.leaderboard.claim import Claim, Figure, Kind, Share, as_figure
 from sottovoce.leaderboard.mistakes import MOST_CLIPS
@@ -42,7 +44,7 @@ def make_claims(reading: Reading) -> list[Claim]:
 def claims_and_clips(reading: Reading) -> list[tuple[Claim, dict[str, dict[str, Worst]]]]:
     """The claims of a run, each with what became of every clip by budget and metric: a claim lists some."""
     about = reading.folder.about()
-    checks = examine(reading.plan, reading.summary, reading.folder.probes())
+    checks = examine(reading.plan, reading.summary, reading.folder.probes(), reading.folder.repeated())
     groups: defaultdict[tuple[str, str], list[Group]] = defaultdict(list)
     for group in reading.summary.groups:
         if group.strongest is not None:
@@ -100,9 +102,25 @@ def name_claim(plan: Plan, defense: str, goal: str) -> str:
         if key not in UNTOLD
     }
     text = json.dumps([entries, defense, goal], sort_keys=True)
-    words = [plan.model, *([defense] if defense != NO_DEFENSE else [])]
+    words = [hide_paths(text) for text in (plan.model, defense) if text != NO_DEFENSE]
     slugs = (re.sub(r"[^A-Za-z0-9.]+", "-", word).strip("-.")[-40:].lstrip("-.") for word in words)
     return "_".join([*slugs, sha256(text.encode()).hexdigest()[:8]])
+
+
+def without_paths(claim: Claim) -> Claim:
+    """A claim as it is handed on: no path of the machine that it was made on, in the plan neither."""
+    roots = roots_of(claim.plan.get("data"), claim.plan.get("fit"))
+    content = claim.model_dump(mode="json", by_alias=True)
+    told = hide_all(content, roots)
+    if told == content:
+        return claim
+    # A cell is called by its parts, paths in them too.
+    plans = [read_entries(each["plan"]) for each in (content, told)]
+    names = {one.id: other.id for one, other in zip(*(plan.cells() for plan in plans), strict=True)}
+    for worst in told["worst"]:
+        for rival in worst["cells"]:
+            rival["cell"] = names[rival["cell"]]
+    return Claim.model_validate(told)
 
 
 def _worst(group: Group) -> to.Worst:

@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 
+from sottovoce.audit.private import roots_of
 from sottovoce.audit.store import RunFolder
+from sottovoce.core.paths import hide_paths
 from sottovoce.errors import InputError, StoreError
 from sottovoce.leaderboard.certificates import attach, read_certificates
 from sottovoce.leaderboard.claim import Claim, read_claim
-from sottovoce.leaderboard.make import claims_and_clips, merge_seeds
+from sottovoce.leaderboard.make import claims_and_clips, merge_seeds, without_paths
 from sottovoce.leaderboard.page import GENERATOR, render
 from sottovoce.leaderboard.read import read_run
 from sottovoce.leaderboard.rows import Clips, Entry, Link, Trusted, clips_of
@@ -61,8 +63,8 @@ def write_site(
     _check_place(index)
     try:
         (out / "claims").mkdir(parents=True, exist_ok=True)
-        entries = [_write_entry(claim, board, out) for claim in board.claims]
-        _write(index, render(entries, board.notes, board.trials))
+        entries = [_write_entry(without_paths(claim), board, out) for claim in board.claims]
+        _write(index, render(entries, [hide_paths(note) for note in board.notes], board.trials))
     except OSError as error:
         raise StoreError(
             f"cannot write {out}: {error.strerror}; free some space or choose another --out."
@@ -105,7 +107,7 @@ def _add_claims(board: Board, paths: Sequence[Path], trust: bool) -> None:
         claim = read_claim(path, trust=trust)
         twin = known.get(claim.id)
         if twin is not None:
-            if twin.seeds != claim.seeds or claim.worst != twin.worst:
+            if twin.seeds != claim.seeds or claim.worst not in (twin.worst, without_paths(twin).worst):
                 board.notes.append(f"{path}: {claim.id} is here already, with other figures; it is left out")
             continue
         known[claim.id] = claim
@@ -157,7 +159,7 @@ def _write_entry(claim: Claim, board: Board, out: Path) -> Entry:
 
 def _trusted(claim: Claim, board: Board) -> frozenset[Trusted]:
     """What of a submitted claim nothing here bears out; certificates of one's own do."""
-    own = claim.certified != board.submitted[claim.id].certified
+    own = claim.certified != without_paths(board.submitted[claim.id]).certified
     return frozenset(("unheard", "doubts") if own else ("unheard", "doubts", "certified"))
 
 
@@ -168,10 +170,12 @@ def _place(folder: RunFolder, out: Path) -> str:
         return here.relative_to(root).as_posix()
     name = f"{RUNS}/{here.name}-{folder.plan().run_id}"
     (out / name).mkdir(parents=True, exist_ok=True)
-    for file in ("plan.yaml", "report.html"):
-        # A link that leads out of the folder would publish something else.
-        if (here / file).is_file() and (here / file).resolve().is_relative_to(here):
-            shutil.copyfile(here / file, out / name / file)
+    plan = folder.plan()
+    _write(out / name / "plan.yaml", hide_paths(plan.to_yaml(), roots_of(plan.data, plan.fit)))
+    report = here / "report.html"
+    # A link that leads out of the folder would publish something else.
+    if report.is_file() and report.resolve().is_relative_to(here):
+        shutil.copyfile(report, out / name / "report.html")
     return name
 
 
