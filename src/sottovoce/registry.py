@@ -198,6 +198,8 @@ _PARTS: dict[str, dict[str, str]] = {
     },
 }
 
+_OWN = {kind: frozenset(parts) for kind, parts in _PARTS.items()}
+
 
 def add(kind: str, name: str, where: str) -> None:
     """Register a part: `where` is "module:attribute"."""
@@ -216,6 +218,12 @@ def names(kind: str) -> list[str]:
     """All names of a kind, plugins included."""
     _load_plugins()
     return sorted(_kind(kind))
+
+
+def is_own(kind: str, name: str) -> bool:
+    """Whether a part comes with sottovoce, and not with a plugin."""
+    _kind(kind)
+    return name in _OWN[kind]
 
 
 def find(kind: str, name: str) -> Any:
@@ -254,6 +262,11 @@ def _kind(kind: str) -> dict[str, str]:
 def defaults(kind: str, name: str) -> dict[str, Any]:
     """The settings of a part in order, each with its default, or `dataclasses.MISSING` where it has none."""
     return _defaults_of(find(kind, name))
+
+
+def types(kind: str, name: str) -> dict[str, Any]:
+    """The settings of a part in order, each with its type."""
+    return _settings_of(find(kind, name))[0]
 
 
 def _settings_of(maker: Any) -> tuple[dict[str, Any], set[str]]:
