@@ -16,7 +16,7 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from sottovoce.errors import InputError, UnknownName
+from sottovoce.errors import InputError, UnknownName, exits_are_errors
 
 _PARTS: dict[str, dict[str, str]] = {
     "target": {
@@ -306,7 +306,8 @@ def _checked(what: str, hint: Any, value: Any) -> Any:
 def _load_plugins() -> None:
     for point in entry_points(group="sottovoce.plugins"):
         try:
-            point.load()(add)
+            with exits_are_errors():
+                point.load()(add)
         except Exception as error:
             raise InputError(
                 f"expected plugin {point.name!r} ({point.value}) to register its parts, got: {error}; mend "

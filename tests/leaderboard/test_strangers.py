@@ -261,7 +261,7 @@ BOMB = "pgd(steps=[&a [1, 1], " + ", ".join(
         ("attacks", ["pgd(steps=" + "[" * 38 + "1" + "]" * 38 + ")"], FILES),
         ("attacks", ["pgd(steps=" + "[" * 900 + "1" + "]" * 900 + ")"], "and 40 brackets"),
         ("attacks", ["pgd(steps=" + "1" * 3000 + ")"], "at most 2000 letters"),
-        ("attacks", [f"pgd(steps={steps})" for steps in range(1, 5001)], "at most 10000 cells"),
+        ("budgets", [f"snr(db={db})" for db in range(3334)], "at most 10000 cells"),
         ("limit", [[[[[1]]]]], "at most 4 deep"),
         ("defenses", ["+".join(["median"] * 101)], "at most 100 parts of a defense"),
         ("exclude", [{"attack": "noise"}] * 101, "at most 100 rules"),
@@ -369,6 +369,13 @@ def test_a_part_of_a_plugin_needs_trust(
 )
 def test_what_comes_with_sottovoce_may_be_opened(entries: dict[str, Any]) -> None:
     assert list(find_openings(read_entries(entries))) == []
+
+
+def test_the_words_of_whoever_checks_are_taken_as_they_are() -> None:
+    plan = read_entries({"model": "python:evil:make", "data": "s3://bucket/x", "fit": "/etc"})
+    assert [field for field, _ in find_openings(plan)] == ["plan.model", "plan.data", "plan.fit"]
+    assert [field for field, _ in find_openings(plan, given=("model", "fit"))] == ["plan.data"]
+    assert list(find_openings(plan, given=("model", "data", "fit"))) == []
 
 
 def test_plain_plans_are_read_as_before(content: dict[str, Any]) -> None:

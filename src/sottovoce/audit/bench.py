@@ -23,7 +23,7 @@ from sottovoce.core.target import Target
 from sottovoce.core.transform import Unsteady
 from sottovoce.core.universal import Perturbation
 from sottovoce.data.load import Clip, Corpus, Entry, Failure
-from sottovoce.errors import InputError
+from sottovoce.errors import InputError, exits_are_errors
 
 
 @dataclass
@@ -97,6 +97,7 @@ class Bench:
             page.works[cell] = assemble(plan, _find(page, cell), self.target(plan))
         return page.works[cell]
 
+    @exits_are_errors()
     def do(self, task: Task) -> Done:
         """The task done. A clip that fails is a record that says so; a bad plan raises."""
         self.treat(task.plan, steady=task.steady)
@@ -119,7 +120,8 @@ class Bench:
     def _fit(self, task: FitTask) -> Done:
         work, corpus = self.work(task.plan, task.cell), self.corpus(task.plan)
         try:
-            found = fit_perturbation(task.plan, work, corpus, self.target(task.plan), self.device)
+            with exits_are_errors():
+                found = fit_perturbation(task.plan, work, corpus, self.target(task.plan), self.device)
         except FAILURES as error:
             return Done(task, reason=explain(error))
         with TemporaryDirectory() as place:

@@ -32,7 +32,7 @@ from sottovoce.data.load import Clip, Corpus, collate
 from sottovoce.defenses.bounds import Count, Sampling, radius_snr_db
 from sottovoce.defenses.certificates import Certificate, Within, certify, check_wer, word_errors
 from sottovoce.defenses.noisy_passes import Smoothed, certified_sigma
-from sottovoce.errors import InputError, StoreError
+from sottovoce.errors import InputError, StoreError, exits_are_errors
 
 USUAL_WER = 0.25
 SAVE_SECONDS = 5.0
@@ -122,7 +122,8 @@ class Certifier:
         """The clip's certificate, or why there is none."""
         try:
             batch = collate([clip]).to(self.device)
-            return self._describe(clip, batch, self._certify(clip, batch))
+            with exits_are_errors():
+                return self._describe(clip, batch, self._certify(clip, batch))
         except StoreError:
             raise
         except FAILURES as error:

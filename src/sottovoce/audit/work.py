@@ -20,6 +20,7 @@ from sottovoce.core.budget import Budget
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Goal
 from sottovoce.core.memory import out_of_memory
+from sottovoce.core.metric import lend
 from sottovoce.core.record import Record
 from sottovoce.core.target import Target
 from sottovoce.core.transform import Averaged
@@ -27,14 +28,15 @@ from sottovoce.core.universal import UniversalAttack
 from sottovoce.core.vote import Passes, Voted
 from sottovoce.data.load import Clip, collate
 from sottovoce.defenses.votes import Majority
-from sottovoce.errors import SottovoceError
+from sottovoce.errors import SottovoceError, exits_are_errors
 from sottovoce.metrics.parts import intensity_level
 
 Measure = Callable[[Trial], Tensor]
 Reasons = Callable[[Trial, Tensor], dict[str, str]]
 Outcome = tuple[list[Record], list[Sound]]
 FAILURES = (Exception,)
-"""What a clip or a fit may end in: whatever someone's own model, attack or metric raises."""
+"""What a clip or a fit may end in: whatever someone's own model, attack or metric raises. `exits_are_errors`
+makes errors of their exits first."""
 HEARINGS = 4
 """Passes of a random target over which a search by scores ranks a perturbation. With one the luckiest draw
 wins; as many as a gradient takes would cost more than they tell, for every member of a population pays."""
@@ -75,6 +77,7 @@ class Work:
     room: Room = field(default_factory=Room, compare=False)
 
 
+@exits_are_errors()
 def assemble(plan: Plan, cell: Cell, target: Target) -> Work:
     """The parts of a cell around a bare target; raises where they do not go together."""
     heard = Defense.parse(cell.defense).around(target)
@@ -155,7 +158,8 @@ class Runner:
             return [], []
         if len(clips) <= most:
             try:
-                found = self._judged(self._tried(clips), clips)
+                with exits_are_errors():
+                    found = self._judged(self._tried(clips), clips)
                 self.work.room.fits = max(self.work.room.fits, len(clips))
                 return found
             except FAILURES as error:
@@ -184,9 +188,10 @@ class Runner:
         )
 
     def _judged(self, trial: Trial, clips: Sequence[Clip]) -> Outcome:
-        parts = {name: measure(trial) for name, measure in self.measures.items()}
-        unscored = {name: why(trial, parts[name]) for name, why in self.reasons.items()}
+        shown = lend(trial)
+        parts = {name: measure(shown()) for name, measure in self.measures.items()}
         figures = {name: rows.tolist() for name, rows in parts.items()}
+        unscored = {name: why(shown(), parts[name]) for name, why in self.reasons.items()}
         levels = intensity_level(trial.clean.waveforms, trial.clean.lengths)
         steady, agreed = self.work.target.repeats, self._agreed(trial)
         sounds: list[Sound] = []

@@ -84,10 +84,10 @@ def find_strange(claim: Claim, *, trust: bool = False) -> Iterator[Mistake]:
     except InputError:
         # Whoever builds the plan meets the same mistake, and no part of it is built before.
         return
-    for name in Plan.model_fields:
-        yield from ((f"plan.{name}", reason) for reason in guard.entry(name, getattr(plan, name)))
     if _count_cells(plan) > MOST_CELLS:
         yield "plan", f"expected at most {MOST_CELLS} cells, got more"
+    for name in Plan.model_fields:
+        yield from ((f"plan.{name}", reason) for reason in guard.entry(name, getattr(plan, name)))
 
 
 def find_openings(plan: Plan, *, given: Collection[str] = (), trust: bool = False) -> Iterator[Mistake]:

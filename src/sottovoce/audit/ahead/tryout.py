@@ -23,7 +23,7 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.target import Target
 from sottovoce.core.transform import Averaged
 from sottovoce.data.load import Clip, Corpus, collate
-from sottovoce.errors import InputError
+from sottovoce.errors import InputError, exits_are_errors
 
 Key = tuple[str, str, str, str]
 """Defense, attack, attacker and goal: cells that differ in the budget alone cost the same."""
@@ -133,7 +133,8 @@ def _is_shared(key: Key, groups: Mapping[Key, Sequence[Work]]) -> bool:
 
 def _tried(measure: Callable[[], Timed]) -> Timed:
     try:
-        return measure()
+        with exits_are_errors():
+            return measure()
     except FAILURES as error:
         reason = explain(error)
     free_memory()
@@ -227,6 +228,7 @@ def _rows(plan: Plan, work: Work) -> int:
     return plan.batch
 
 
+@exits_are_errors()
 def _climb_seconds(target: Target, clips: Sequence[Clip], count: int, device: str) -> float:
     repeated = [replace(clips[place % len(clips)], id=f"{place}") for place in range(count)]
     batch, draws = collate(repeated).to(device), Draws(0)
