@@ -18,7 +18,7 @@ class About(BaseModel):
 
     model_config = ConfigDict(**STRICT, frozen=True)
 
-    run: str
+    run: str = ""
     started: str = ""
     device: str = ""
     data_note: str = ""
@@ -31,7 +31,7 @@ class About(BaseModel):
     corpus_note: str = ""
 
 
-NOTHING = About(run="").model_dump()
+NOTHING = About().model_dump()
 """What is taken for entries that are missing."""
 _ABOUT = TypeAdapter(About)
 _CORPUS = TypeAdapter(dict[str, Digest])
