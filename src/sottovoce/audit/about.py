@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
+from sottovoce.audit.repeat import Repeated
 from sottovoce.core.ranges import Count, Digest
 from sottovoce.core.strict import STRICT, read_json
 
@@ -29,6 +30,8 @@ class About(BaseModel):
     corpus: Digest = ""
     """Of what `corpus.json` holds."""
     corpus_note: str = ""
+    repeated: Repeated | None = None
+    """Whether the model answered the same clips alike, before the run began."""
 
 
 NOTHING = About().model_dump()

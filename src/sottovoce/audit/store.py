@@ -19,6 +19,7 @@ from sottovoce.audit.about import ABOUT, CORPUS, read_about, read_corpus
 from sottovoce.audit.lock import NAME as LOCK
 from sottovoce.audit.manifest import Manifest, hash_manifest, refuse, tell_changes
 from sottovoce.audit.plan import Plan, make_plan, read_plan
+from sottovoce.audit.repeat import Repeated
 from sottovoce.audit.task import Sound
 from sottovoce.core.record import Key, Record, RecordWriter, Status, latest, read_keys, read_records
 from sottovoce.data.load import Corpus
@@ -81,6 +82,16 @@ class RunFolder:
 
     def about(self) -> dict[str, Any]:
         return read_about(self.path)
+
+    def repeated(self) -> Repeated | None:
+        """Whether the model answers the same clips alike, as it was when the run began; None: not asked."""
+        found = self.about().get("repeated") if (self.path / ABOUT).exists() else None
+        return None if found is None else Repeated(**found)
+
+    def keep_repeated(self, found: Repeated) -> None:
+        """Write it down, so that whoever goes on with the run treats the model in the same way."""
+        if found != Repeated() and found != self.repeated():
+            _write(self.path / ABOUT, _pretty({**self.about(), "repeated": found.model_dump()}))
 
     def check_corpus(
         self, corpus: Corpus, now: Manifest, *, began: bool, unread: Collection[str] = ()

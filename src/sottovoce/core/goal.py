@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import Languages, Says, Target
+from sottovoce.core.target import Languages, Says, Target, best_places
 from sottovoce.core.words import word_errors
 from sottovoce.errors import InputError, UnknownName
 
@@ -311,7 +311,7 @@ def detect_languages(target: Target, batch: AudioBatch, *, draws: Draws) -> list
     """The code of the likeliest language, one a clip."""
     power = target.power(Languages)
     with torch.no_grad():
-        places = power.language_scores(batch, draws=draws).argmax(dim=1).tolist()
+        places = best_places(power.language_scores(batch, draws=draws), batch.ids).tolist()
     return [power.languages[place] for place in places]
 
 

@@ -274,13 +274,14 @@ MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """From a version of the schema to the next one."""
 
 
-def read_claim(path: Path) -> Claim:
-    """A claim from a file, checked; a bad one is refused with the file, the field and the reason."""
+def read_claim(path: Path, *, trust: bool = False) -> Claim:
+    """A claim from a file, checked; a bad one is refused with the file, the field and the reason.
+    trust: take parts of plugins."""
     text, content = load(path, MOST_BYTES)
-    return parse_claim(content, str(path), text)
+    return parse_claim(content, str(path), text, trust=trust)
 
 
-def parse_claim(content: dict[str, Any], name: str, text: str = "") -> Claim:
+def parse_claim(content: dict[str, Any], name: str, text: str = "", *, trust: bool = False) -> Claim:
     """text: as it stands in the file, to tell lines."""
     content = _migrate(content, name)
     try:
@@ -292,7 +293,7 @@ def parse_claim(content: dict[str, Any], name: str, text: str = "") -> Claim:
         if first["type"] not in ("value_error", "missing", "extra_forbidden"):
             reason = f"{reason}, got {reprlib.repr(first['input'])}"
         raise refuse(name, field, reason, text) from None
-    for field, reason in find_mistakes(claim):
+    for field, reason in find_mistakes(claim, trust=trust):
         raise refuse(name, field, reason, text)
     return claim
 
