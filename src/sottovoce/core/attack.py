@@ -122,12 +122,9 @@ class Attack(ABC):
         if target.says == "words" and labels is not None:
             goal = goal.knowing(_truths(labels, facts, clean_texts))
         delta = self.perturb(through, shown(), goal, budget, draws.turn("attack")).detach()
-        projected = budget.project(delta, weighed())
-        unrounded = clean.with_waveforms(clean.waveforms + within(clean, projected))
+        unrounded = clean.with_waveforms(clean.waveforms + within(clean, budget.project(delta, weighed())))
         adversarial = settle(clean, unrounded, budget, bits, weighed())
-        # Floats are checked before they are added to the clip, whose last digits are larger than theirs.
-        added = projected if bits is None else adversarial.waveforms - clean.waveforms
-        check_inside(budget, added, weighed())
+        check_inside(budget, adversarial.waveforms - clean.waveforms, weighed())
         heard = Lent(adversarial)
         heard_unrounded = heard if bits is None else Lent(unrounded)
         texts = decode(target, heard(), draws)
