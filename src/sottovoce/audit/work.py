@@ -220,7 +220,7 @@ class Runner:
                 parts={name: rows[row] for name, rows in figures.items()},
                 unscored={name: whys[clip.id] for name, whys in unscored.items() if clip.id in whys},
                 audio=self._keep(trial, row, clip.id, sounds),
-            )
+            ).checked()
             for row, clip in enumerate(clips)
         ]
         return records, sounds
