@@ -170,7 +170,7 @@ _PARTS: dict[str, dict[str, str]] = {
         "proxy": "sottovoce.data.proxy:proxy",
         "folder": "sottovoce.data.corpora:folder",
         "csv": "sottovoce.data.corpora:table",
-        "speechcommands": "sottovoce.data.corpora:speech_commands",
+        "speechcommands": "sottovoce.data.speech_commands:speech_commands",
     },
     "study": {
         "V1": "sottovoce.studies.v1:STUDY",
