@@ -33,6 +33,7 @@ _PARTS: dict[str, dict[str, str]] = {
         "transfer": "sottovoce.audit.transfer:transfer",
     },
     "attack": {
+        "none": "sottovoce.attacks.noise:Nothing",
         "noise": "sottovoce.attacks.noise:WhiteNoise",
         "fgsm": "sottovoce.attacks.pgd:Fgsm",
         "pgd": "sottovoce.attacks.pgd:Pgd",

@@ -21,14 +21,14 @@ import torch
 from sottovoce.audit.ahead.cost import NOTHING, Cost, Timed
 from sottovoce.audit.ahead.counted import Counted
 from sottovoce.audit.ahead.tryout import Found, by_key, key_of, try_out
-from sottovoce.audit.fit import fitting_set, open_clips, usable
+from sottovoce.audit.fit import fitting_set, open_settled, usable
 from sottovoce.audit.plan import Plan
 from sottovoce.audit.store import RunFolder
 from sottovoce.audit.work import Work, assemble
 from sottovoce.core.record import EVERY, LOADING
 from sottovoce.core.target import Target
 from sottovoce.data.load import Clip, Corpus
-from sottovoce.errors import InputError, SottovoceError
+from sottovoce.errors import SottovoceError
 
 TRIED_CLIPS = 2
 PROBE_SECONDS = 20.0
@@ -201,17 +201,20 @@ def estimate(
 
     out: the folder that its run would go to. workers: how many share the cores of this machine.
     """
-    corpus = open_clips(plan.data, target)
-    corpus = corpus.limit(plan.limit) if plan.limit else corpus
+    settled = open_settled(plan.data, target, plan.labels)
+    corpus = settled.corpus.limit(plan.limit) if plan.limit else settled.corpus
     counted = Counted(target)
     works, unfit = _assemble(plan, counted)
     recorded, notes = _recorded(plan, out)
     plays = _plays(plan, works, corpus, recorded, retry_failed)
     wanted = [work for work in works if plays[work.cell.id].todo]
     with _threads(workers):
-        found = try_out(plan, wanted, counted, _some(corpus, target) if wanted else [], device, seconds)
+        found = try_out(
+            plan, wanted, counted, _some(corpus, target, plan.longest) if wanted else [], device, seconds
+        )
     lines = _lines(plan, works, plays, found, corpus)
     notes += [found.full.note] if found.full.note else []
+    notes += [corpus.note] if settled.skipped else []
     return Estimate(
         name=name,
         model=plan.model,
@@ -269,15 +272,16 @@ def _recorded(plan: Plan, out: Path) -> tuple[dict[str, Recorded], list[str]]:
     return {cell: Recorded(found[False], found[True]) for cell, found in counts.items()}, []
 
 
-def _some(corpus: Corpus, target: Target) -> list[Clip]:
+def _some(corpus: Corpus, target: Target, longest_seconds: float) -> list[Clip]:
     """A few clips that the target can hear, from all over the corpus."""
     places = [(2 * turn + 1) * len(corpus) // (2 * LOOKED_AT) for turn in range(LOOKED_AT)]
     found: list[Clip] = []
     for place in dict.fromkeys(places):
         try:
-            found += usable(target, [corpus.load(corpus.entries[place], target.sample_rate)])[0]
-        except InputError:
+            clip = corpus.load(corpus.entries[place], target.sample_rate, longest_seconds)
+        except SottovoceError:
             continue
+        found += usable(target, [clip])[0]
     return found[:: max(1, len(found) // TRIED_CLIPS)][:TRIED_CLIPS]
 
 

@@ -173,15 +173,17 @@ def _scale(base: Cost, more: Cost, less: Cost) -> Cost:
 def pass_full_batch(
     plan: Plan, works: Sequence[Work], target: Target, clips: Sequence[Clip], device: str
 ) -> Full:
-    """One gradient on as many clips as the plan attacks at once: what it takes, and how much memory."""
+    """One gradient on as many clips as the plan attacks at once: what it takes, and how much memory. Where
+    nothing is attacked, one pass forward."""
     rows = max((_rows(plan, work) for work in works), default=plan.batch)
     try:
-        _climb_seconds(target, clips, len(clips), device)  # the first pass sets things up
-        few = _climb_seconds(target, clips, len(clips), device) / len(clips)
+        climb = not plan.clean
+        _pass_seconds(target, clips, len(clips), device, climb)  # the first pass sets things up
+        few = _pass_seconds(target, clips, len(clips), device, climb) / len(clips)
         most = max(len(clips), min(plan.batch, int(FULL_BATCH_SECONDS / max(few, 1e-6))))
         before = current_bytes(device)
         reset_peak(device)
-        many = _climb_seconds(target, clips, most, device) / most
+        many = _pass_seconds(target, clips, most, device, climb) / most
         peak = peak_bytes(device)
     except FAILURES as error:
         reason, crowded = explain(error), out_of_memory(error)
@@ -201,15 +203,19 @@ def _rows(plan: Plan, work: Work) -> int:
     return plan.batch
 
 
-def _climb_seconds(target: Target, clips: Sequence[Clip], count: int, device: str) -> float:
+def _pass_seconds(target: Target, clips: Sequence[Clip], count: int, device: str, climb: bool) -> float:
+    """Seconds of one pass, with its gradient or without."""
     repeated = [replace(clips[place % len(clips)], id=f"{place}") for place in range(count)]
     batch, draws = collate(repeated).to(device), Draws(0)
-    labels = decode(target, batch, draws)
     wait(device)
     began = perf_counter()
-    leaf = batch.waveforms.clone().requires_grad_()
-    with torch.enable_grad():
-        loss = target.loss(batch.with_waveforms(leaf), labels, draws=draws)
-        torch.autograd.grad(loss.sum(), leaf, allow_unused=True)
+    labels = decode(target, batch, draws)
+    if climb:
+        wait(device)
+        began = perf_counter()
+        leaf = batch.waveforms.clone().requires_grad_()
+        with torch.enable_grad():
+            loss = target.loss(batch.with_waveforms(leaf), labels, draws=draws)
+            torch.autograd.grad(loss.sum(), leaf, allow_unused=True)
     wait(device)
     return perf_counter() - began
