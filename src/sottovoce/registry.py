@@ -16,7 +16,7 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from sottovoce.errors import InputError, UnknownName
+from sottovoce.errors import InputError, UnknownName, exits_are_errors
 
 _PARTS: dict[str, dict[str, str]] = {
     "target": {
@@ -199,6 +199,8 @@ _PARTS: dict[str, dict[str, str]] = {
     },
 }
 
+_OWN = {kind: frozenset(parts) for kind, parts in _PARTS.items()}
+
 
 def add(kind: str, name: str, where: str) -> None:
     """Register a part: `where` is "module:attribute"."""
@@ -217,6 +219,12 @@ def names(kind: str) -> list[str]:
     """All names of a kind, plugins included."""
     _load_plugins()
     return sorted(_kind(kind))
+
+
+def is_own(kind: str, name: str) -> bool:
+    """Whether a part comes with sottovoce, and not with a plugin."""
+    _kind(kind)
+    return name in _OWN[kind]
 
 
 def find(kind: str, name: str) -> Any:
@@ -257,6 +265,11 @@ def defaults(kind: str, name: str) -> dict[str, Any]:
     return _defaults_of(find(kind, name))
 
 
+def types(kind: str, name: str) -> dict[str, Any]:
+    """The settings of a part in order, each with its type."""
+    return _settings_of(find(kind, name))[0]
+
+
 def _settings_of(maker: Any) -> tuple[dict[str, Any], set[str]]:
     """Names and types of what a maker takes, and which of them it must be given."""
     known = _defaults_of(maker)
@@ -294,7 +307,8 @@ def _checked(what: str, hint: Any, value: Any) -> Any:
 def _load_plugins() -> None:
     for point in entry_points(group="sottovoce.plugins"):
         try:
-            point.load()(add)
+            with exits_are_errors():
+                point.load()(add)
         except Exception as error:
             raise InputError(
                 f"expected plugin {point.name!r} ({point.value}) to register its parts, got: {error}; mend "

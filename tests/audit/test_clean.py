@@ -87,8 +87,8 @@ def test_the_records_hold_what_was_heard_and_no_success(
     wrong = found["down/0"]
     assert (wrong.cell, wrong.status, wrong.label, wrong.clean_text) == ("clean", "ok", "down", "up")
     assert (wrong.adversarial_text, wrong.achieved, wrong.achieved_unrounded) == ("", None, None)
-    assert (wrong.parts, wrong.audio) == ({"clean-accuracy": [0.0, 1.0]}, {})
-    assert found["up/1"].parts == {"clean-accuracy": [1.0, 1.0]}
+    assert (wrong.parts, wrong.audio) == ({"clean-accuracy": (0.0, 1.0)}, {})
+    assert found["up/1"].parts == {"clean-accuracy": (1.0, 1.0)}
     assert not (folder.path / "audio").exists()
     assert list(folder.probes()) == []
 
@@ -139,7 +139,9 @@ def test_a_dry_run_counts_one_pass_a_clip(mean_model: str, mean_clips: Path) -> 
     found = estimate("run", plan, open_target(mean_model, "cpu"), Path("nowhere"), device="cpu")
     assert (found.cells, found.trials, found.unfit) == (2, 12, ())
     # One forward, none back; no probes.
-    assert (found.total.forward, found.total.backward) == (12.0, 0.0)
+    totals = [line.total for line in found.lines]
+    assert [(total.forward, total.backward) for total in totals] == [(6.0, 0.0)] * 2
+    assert found.probes.forward == 0
     assert [line.attack for line in found.lines] == ["none", "none"]
 
 

@@ -17,7 +17,7 @@ from sottovoce.data.audio_file import LONGEST_SECONDS
 from sottovoce.data.corpora import open_corpus
 from sottovoce.data.labels import Settled, settle_labels
 from sottovoce.data.load import Clip, Corpus, Failure, collate
-from sottovoce.errors import InputError
+from sottovoce.errors import InputError, exits_are_errors
 
 MOST_CLIPS = 240
 OWN = "embedded"
@@ -96,9 +96,10 @@ def usable(target: Target, clips: Sequence[Clip]) -> tuple[list[Clip], list[Fail
     kept, refused = [], []
     for clip in clips:
         try:
-            check_clips(target, collate([clip]))
-            if target.says == "class":
-                target.check_labels([clip.label])
+            with exits_are_errors():
+                check_clips(target, collate([clip]))
+                if target.says == "class":
+                    target.check_labels([clip.label])
             kept.append(clip)
         # Someone's own target may raise anything over a label.
         except Exception as error:

@@ -9,9 +9,10 @@ import torch
 from sottovoce import registry
 from sottovoce.audit.parts import Part
 from sottovoce.core.target import Target
-from sottovoce.errors import InputError
+from sottovoce.errors import InputError, exits_are_errors
 
 
+@exits_are_errors()
 def open_target(spec: str, device: str) -> Target:
     """A target from `name`, `name:argument` such as `huggingface:FOLDER`, or `name(setting=value, ...)`."""
     if spec.endswith(")"):

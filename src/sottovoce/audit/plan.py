@@ -273,7 +273,7 @@ class Plan(BaseModel):
             for attacker in self._forms(defense, attack):
                 for goal, budget in product(self.goals, self.budgets):
                     yield Cell(defense, attack, goal, budget, attacker)
-        box = self._joining(defense)
+        box = self.joining(defense)
         if box is None:
             return
         for goal, budget in product(self.goals, self.budgets):
@@ -289,7 +289,7 @@ class Plan(BaseModel):
             return ("black-box",)
         return tuple(attacker for attacker in self.attackers if attacker != "black-box")
 
-    def _joining(self, defense: str) -> Part | None:
+    def joining(self, defense: str) -> Part | None:
         """The black-box attack that joins those of the list; none where one of them will do."""
         if defense == NO_DEFENSE or "black-box" not in self.attackers:
             return None

@@ -32,8 +32,8 @@ class CellSummary:
     clips: int
     failed: int
     skipped: int
-    lost_by_rounding: int
-    """Successes that the float perturbation had and the rounded file has not."""
+    lost_by_rounding: int | None
+    """Successes that the float perturbation had and the rounded file has not; None where nobody can tell."""
     estimates: dict[str, Estimate]
 
     def has(self, metric: str) -> bool:
@@ -107,7 +107,8 @@ class Summary:
     """Why clips were tried in no cell, and how many for each reason."""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data, NaN as null."""
+        """As plain data, NaN as null; so is the clip of a cell that failed whole, and the cell of a clip that
+        could not be loaded."""
         return {
             "cells": [
                 {
@@ -138,7 +139,7 @@ class Summary:
                 if (found := group.strongest) is not None
             ],
             "failed": [
-                {"clip": record.clip, "cell": record.cell, "reason": record.reason}
+                {"clip": record.clip or None, "cell": record.cell or None, "reason": record.reason}
                 for record in self.failures
             ],
             "skipped": [{"clips": count, "reason": reason} for reason, count in self.skipped.items()],
@@ -271,6 +272,8 @@ class Outcomes:
 
     status: Counter[str] = field(default_factory=Counter)
     lost: int = 0
+    unrounded: int = 0
+    """Clips of which it is known what the float perturbation did."""
     parts: dict[str, array[float]] = field(default_factory=dict)
     speakers: list[str] = field(default_factory=list)
     clips: list[str] = field(default_factory=list)
@@ -282,6 +285,7 @@ class Outcomes:
     def add(self, record: Record) -> None:
         self.status[record.status] += 1
         self.lost += bool(record.achieved_unrounded) and not record.achieved
+        self.unrounded += record.achieved_unrounded is not None
         if record.status != "ok":
             return
         # In the record's order, which is that of every summary: a set has another in each process.
@@ -321,7 +325,7 @@ class Outcomes:
             clips=self.status["ok"],
             failed=self.status["failed"],
             skipped=self.status["skipped"],
-            lost_by_rounding=self.lost,
+            lost_by_rounding=self.lost if self.unrounded or not self.clips else None,
             estimates={
                 name: find_metric(name).summarise(self.rows(name), groups=self.speakers)
                 for name in self.parts

@@ -18,12 +18,19 @@ def round_clean(clean: AudioBatch, bits: int | None) -> AudioBatch:
 
 
 def on_grid(clean: AudioBatch, adversarial: AudioBatch, budget: Budget, bits: int | None) -> AudioBatch:
-    """The adversarial clips rounded to `bits`, still inside the budget.
+    """The adversarial clips rounded to `bits`, still inside the budget; None leaves them as they are.
 
     Rounding to the nearest step can push a perturbation out of its budget. It is then shrunk toward the
     clean clip until the rounded one is inside: the largest factor is found by bisection, clip by clip.
     Cutting every sample toward the clean clip would be simpler, and would lose half of a quiet attack.
     """
+    return settle(clean, adversarial, budget, bits, clean)
+
+
+def settle(
+    clean: AudioBatch, adversarial: AudioBatch, budget: Budget, bits: int | None, weighed: AudioBatch
+) -> AudioBatch:
+    """As `on_grid`. weighed: the clean clips as the budget gets to see them; it reaches no other."""
     if bits is None:
         return adversarial
     delta = adversarial.waveforms - clean.waveforms
@@ -32,7 +39,7 @@ def on_grid(clean: AudioBatch, adversarial: AudioBatch, budget: Budget, bits: in
         return nearest_step(clean.waveforms + delta * factor[:, None], bits)
 
     def inside(waveforms: Tensor) -> Tensor:
-        return budget.excess(waveforms - clean.waveforms, clean) <= 1.0
+        return budget.excess(waveforms - clean.waveforms, weighed) <= 1.0
 
     high = torch.ones(len(clean), dtype=delta.dtype, device=delta.device)
     best = rounded(high)

@@ -99,6 +99,7 @@ def select_trial(trial: Trial, rows: Sequence[int]) -> Trial:
         adversarial_texts=pick(trial.adversarial_texts),
         achieved=pick(trial.achieved),
         achieved_unrounded=pick(trial.achieved_unrounded),
+        judged_by=pick(trial.judged_by) if trial.judged_by else (),
         wanted=None if trial.wanted is None else pick(trial.wanted),
         languages=None if trial.languages is None else tuple(map(pick, trial.languages)),
         facts=pick(trial.facts) if trial.facts else (),
