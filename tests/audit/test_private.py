@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -152,27 +153,37 @@ def test_certificates_hold_no_path(home: Path, clips: Path, tmp_path: Path) -> N
 
 def test_a_leaderboard_and_its_claims_hold_no_path(home: Path, clips: Path, tmp_path: Path) -> None:
     (clips / "up" / "5.wav").unlink()
-    shutil.copy(SHIPPED / "denoiser-l1.safetensors", home / "own.safetensors")
-    own = settings(str(clips)) | {
-        "fit": str(clips), "defenses": [f'denoise(weights="{home / "own.safetensors"}")'], "probe": 0,
-        "attacks": ["noise", "fgsm"], "attackers": ["adaptive"],
-    }  # fmt: skip
+    own = settings(str(clips)) | {"fit": str(clips), "attacks": ["noise", "fgsm"], "probe": 0}
     folder = run_audit(make_plan(own), home / "run")
     write_report(folder)
-    assert leaks(folder.path, tmp_path) == []
     write_site([folder.path], home / "site")
     (copy,) = (home / "site" / "runs").iterdir()
     assert leaks(home / "site", tmp_path) == [] and str(tmp_path) not in (copy / "plan.yaml").read_text()
     (path,) = (home / "site" / "claims").glob("*.json")
     claim = read_claim(path)
     assert (claim.data, claim.plan["data"], claim.plan["fit"]) == ("clips", "clips", "clips")
-    assert claim.defense == 'denoise(weights="own.safetensors")'
-    # Its cells are those of the plan as it is told.
-    (rival,) = claim.worst[0].cells
-    assert rival.cell == "denoise-weights-own.safetensors_fgsm_evade_snr-db--3"
     # Read back, it is the claim of that run, and no other row.
     again = write_site([folder.path, path], home / "again")
     assert len(list((again.parent / "claims").glob("*.json"))) == 1 and "left out" not in again.read_text()
+
+
+def test_a_claim_tells_of_a_file_its_name_alone(home: Path, clips: Path, tmp_path: Path) -> None:
+    (clips / "up" / "5.wav").unlink()
+    shutil.copy(SHIPPED / "denoiser-l1.safetensors", home / "own.safetensors")
+    own = settings(str(clips)) | {
+        "defenses": [f'denoise(weights="{home / "own.safetensors"}")'], "attacks": ["noise", "fgsm"],
+        "attackers": ["adaptive"], "probe": 0,
+    }  # fmt: skip
+    folder = run_audit(make_plan(own), home / "run")
+    write_report(folder)
+    write_site([folder.path], home / "site")
+    assert leaks(folder.path, tmp_path) == [] and leaks(home / "site", tmp_path) == []
+    (path,) = (home / "site" / "claims").glob("*.json")
+    claim = json.loads(path.read_text())
+    assert claim["defense"] == claim["plan"]["defenses"][0] == 'denoise(weights="own.safetensors")'
+    # Its cells are those of the plan as it is told.
+    (rival,) = claim["worst"][0]["cells"]
+    assert rival["cell"] == "denoise-weights-own.safetensors_fgsm_evade_snr-db--3"
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,12 @@ def test_a_line_holds_everything() -> None:
     assert again.key == ("pgd, SNR 30 dB", "naïve/été.wav")
 
 
+def test_parts_are_written_as_numbers() -> None:
+    """A metric may count with whole numbers or with true and false."""
+    assert json.loads(record("a", parts={"success": [True, 1]}).to_line())["parts"] == {"success": [1.0, 1.0]}
+    assert '"success":[1.0,1.0]' in record("a", parts={"success": [True, 1]}).to_line()
+
+
 def test_a_failed_clip_has_no_figures() -> None:
     failed = Record(cell="c", clip="x", status="failed", reason="too short")
     assert (failed.achieved, failed.parts, failed.seconds) == (None, {}, None)

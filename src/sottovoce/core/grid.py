@@ -9,7 +9,8 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Budget
 from sottovoce.errors import InputError
 
-_HALVINGS = 16
+# As many bits as the factor is wanted with; without a grid, as a float has.
+_HALVINGS, _FLOAT_HALVINGS = 16, 24
 
 
 def round_clean(clean: AudioBatch, bits: int | None) -> AudioBatch:
@@ -46,7 +47,7 @@ def settle(
     fits = inside(best)
     if not bool(fits.all()):
         low = torch.where(fits, high, torch.zeros_like(high))
-        for _ in range(_HALVINGS):
+        for _ in range(_FLOAT_HALVINGS if bits is None else _HALVINGS):
             middle = (low + high) / 2
             ok = inside(rounded(middle))
             low, high = torch.where(ok, middle, low), torch.where(ok, high, middle)

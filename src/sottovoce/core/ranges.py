@@ -30,7 +30,7 @@ def part_to_json(part: float) -> float | str | None:
     """JSON has no NaN or infinity: NaN is null, infinity (the SNR of an untouched clip) is a word."""
     if math.isnan(part):
         return None
-    return ("inf" if part > 0 else "-inf") if math.isinf(part) else part
+    return ("inf" if part > 0 else "-inf") if math.isinf(part) else float(part)
 
 
 def part_from_json(part: float | str | None) -> float:
