@@ -33,6 +33,7 @@ _PARTS: dict[str, dict[str, str]] = {
         "transfer": "sottovoce.audit.transfer:transfer",
     },
     "attack": {
+        "none": "sottovoce.attacks.noise:Nothing",
         "noise": "sottovoce.attacks.noise:WhiteNoise",
         "fgsm": "sottovoce.attacks.pgd:Fgsm",
         "pgd": "sottovoce.attacks.pgd:Pgd",
@@ -170,7 +171,7 @@ _PARTS: dict[str, dict[str, str]] = {
         "proxy": "sottovoce.data.proxy:proxy",
         "folder": "sottovoce.data.corpora:folder",
         "csv": "sottovoce.data.corpora:table",
-        "speechcommands": "sottovoce.data.corpora:speech_commands",
+        "speechcommands": "sottovoce.data.speech_commands:speech_commands",
     },
     "study": {
         "V1": "sottovoce.studies.v1:STUDY",

@@ -209,6 +209,38 @@ def _chance(target: Target, draws: Draws) -> Chance:
     return chance
 
 
+def listen(
+    target: Target,
+    clean: AudioBatch,
+    *,
+    draws: Draws,
+    labels: tuple[str, ...] | None = None,
+    facts: tuple[Mapping[str, str], ...] = (),
+    bits: int | None = 16,
+) -> Trial:
+    """What the target says to clips that nobody attacks: a trial in one pass whose examples are the clips."""
+    check_clips(target, clean)
+    clean = round_clean(clean, bits)
+    shown = Lent(clean)
+    texts, no = tuple(decode(target, shown(), draws)), (False,) * len(clean)
+    heard = _languages(target, shown(), draws) if target.offers(Languages) else None
+    return Trial(
+        clean=clean,
+        adversarial=clean,
+        references=texts,
+        labels=labels,
+        clean_texts=texts,
+        adversarial_texts=texts,
+        achieved=no,
+        achieved_unrounded=no,
+        says=target.says,
+        canonical=target.canonical,
+        languages=None if heard is None else (heard, heard),
+        facts=facts or ({},) * len(clean),
+        chance=_chance(target, draws) if target.offers(Scores) else None,
+    )
+
+
 def decode(target: Target, batch: AudioBatch, draws: Draws) -> list[str]:
     """What the target says, without a gradient; every judgement of a run hears the same random pass."""
     with torch.no_grad():
