@@ -94,7 +94,7 @@ def test_a_damaged_note_of_progress_counts_as_none(
     left: str, mean_model: str, mean_clips: Path, tmp_path: Path
 ) -> None:
     plan = plan_for(mean_model)
-    CertifyFolder(tmp_path / "run").prepare(plan.to_yaml(), {"run": plan.run_id})
+    CertifyFolder(tmp_path / "run").prepare(plan.to_yaml(), {})
     (tmp_path / "run" / "progress.json").write_text(left)
     folder = run_certify(plan, tmp_path / "run", device="cpu")
     records = list(folder.records())

@@ -388,6 +388,18 @@ def test_a_worker_answers_where_a_model_exits(mean_model: str, mean_clips: Path,
     assert isinstance(answer, worker.Raised) and answer.kind is Unopened and "SystemExit: 7" in answer.text
 
 
+@pytest.mark.slow
+def test_a_pool_lives_on_where_a_model_exits(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
+    (tmp_path / "exiting_model.py").write_text(EXITING)
+    plan = mean_plan("python:exiting_model:make", mean_clips)
+    with Pool(1, ["cpu"]) as pool:
+        records = list(run_audit(plan, tmp_path / "run", engine=pool).records())
+    failed = {record.clip: record.reason for record in records if record.status == "failed"}
+    # Not "the worker died over it".
+    assert set(failed) == {"down/1", "up/1"} and "got SystemExit: 7, which ends" in failed["up/1"]
+    assert len(records) == 6
+
+
 def _order(task: AttackTask) -> Order:
     return Order(task=task, packed=None, device="cpu", threads=1, folder="", version="")
 

@@ -114,7 +114,7 @@ def test_a_probe_is_named(run: Path, told: Told) -> None:
 
 
 ABOUT: list[tuple[str, Any, int]] = [
-    ("run", 5, 2), ("run", ..., 1), ("started", None, 3), ("device", [], 4), ("data_note", 1, 5),
+    ("run", 5, 2), ("started", None, 3), ("device", [], 4), ("data_note", 1, 5),
     ("machine", True, 7), ("versions", [], 8), ("versions.torch", 2.1, 11), ("workers", "two", 16),
     ("workers", -1, 16), ("workers", True, 16), ("workers", 1.5, 16), ("corpus", 7, 17),
     ("corpus", "../x", 17), ("colour", "blue", 18),

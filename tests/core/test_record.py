@@ -41,8 +41,7 @@ def test_a_line_holds_everything() -> None:
     }
     again = Record.from_line(line)
     assert math.isnan(again.parts["none"][0])
-    assert tuple(again.parts["untouched"]) == (math.inf, 1.0)
-    assert tuple(again.parts["low"]) == (-math.inf, 1.0)
+    assert again.parts["untouched"] == [math.inf, 1.0] and again.parts["low"] == [-math.inf, 1.0]
     assert (again.clip, again.label, again.achieved, again.audio) == (
         "naïve/été.wav",
         "ja",
@@ -50,6 +49,12 @@ def test_a_line_holds_everything() -> None:
         {"clean": "audio/x.wav"},
     )
     assert again.key == ("pgd, SNR 30 dB", "naïve/été.wav")
+
+
+def test_parts_are_written_as_numbers() -> None:
+    """A metric may count with whole numbers or with true and false."""
+    assert json.loads(record("a", parts={"success": [True, 1]}).to_line())["parts"] == {"success": [1.0, 1.0]}
+    assert '"success":[1.0,1.0]' in record("a", parts={"success": [True, 1]}).to_line()
 
 
 def test_a_failed_clip_has_no_figures() -> None:

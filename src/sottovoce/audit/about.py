@@ -19,7 +19,7 @@ class About(BaseModel):
 
     model_config = ConfigDict(**STRICT, frozen=True)
 
-    run: str
+    run: str = ""
     started: str = ""
     device: str = ""
     data_note: str = ""
@@ -34,7 +34,7 @@ class About(BaseModel):
     """Whether the model answered the same clips alike, before the run began."""
 
 
-NOTHING = About(run="").model_dump()
+NOTHING = About().model_dump()
 """What is taken for entries that are missing."""
 _ABOUT = TypeAdapter(About)
 _CORPUS = TypeAdapter(dict[str, Digest])

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sottovoce import __version__
 from sottovoce.audit.entries import mistake
 from sottovoce.audit.parts import Part
-from sottovoce.audit.plan import Plan, can_search, make_plan, read_entries
+from sottovoce.audit.plan import NO_ATTACK, Plan, can_search, make_plan, read_entries
 from sottovoce.audit.presets import PRESETS, Preset, fill
 from sottovoce.audit.rule import Rule
 from sottovoce.core.target import Says
@@ -185,6 +185,9 @@ def complete(entries: Mapping[str, Any], preset: Preset | None, kinds: Kinds) ->
     if wanted <= set(entries):
         return dict(entries)
     filled = fill(preset, kinds(str(entries.get("model", Plan().model))))
+    if str(NO_ATTACK) in map(str, listed(entries.get("attacks", ()))):
+        # The cells that a preset adds are attacks.
+        filled.pop("include", None)
     if preset is not None and "budgets" in entries:
         budgets = [Part.parse(str(budget)) for budget in entries["budgets"]]
         filled["attacks"] = [

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from sottovoce import __version__, registry
 from sottovoce.audit.defense import NO_DEFENSE, Defense
@@ -26,9 +26,13 @@ from sottovoce.audit.rule import CELL, RUN, Rule
 from sottovoce.core.attack import Attack, Sight
 from sottovoce.core.budget import Ball
 from sottovoce.core.target import Says, Target
+from sottovoce.data.audio_file import LONGEST_SECONDS
+from sottovoce.data.labels import Unlabelled
 from sottovoce.errors import InputError, UnknownName
 
 LONGEST_ID = 200
+NO_ATTACK = Part("none")
+"""Clips are heard as they are. It stands alone, and its one cell a defense has no goal and no budget."""
 PASSES = 16
 """Passes of a random target that a gradient is averaged over, where the plan does not say."""
 Attacker = Literal["plain", "adaptive", "transfer", "black-box"]
@@ -62,13 +66,18 @@ class Cell:
     alike: bool = False
 
     @property
+    def clean(self) -> bool:
+        """Whether nothing is attacked."""
+        return self.attack == NO_ATTACK
+
+    @property
     def text(self) -> str:
         """All that tells it from other cells. A defense may be written with spaces, which mean nothing."""
         return f"{''.join(self.defense.split())} {self.attack} {self.goal} {self.budget} {self.attacker}"
 
     @property
     def id(self) -> str:
-        words = [str(self.attack), str(self.goal), str(self.budget)]
+        words = ["clean"] if self.clean else [str(self.attack), str(self.goal), str(self.budget)]
         if self.defense != NO_DEFENSE:
             words.insert(0, self.defense)
         if self.attacker == "transfer":
@@ -87,7 +96,7 @@ class Cell:
 
     @property
     def budget_title(self) -> str:
-        return str(self.budget.build("budget"))
+        return "" if self.clean else str(self.budget.build("budget"))
 
     @property
     def universal(self) -> bool:
@@ -116,6 +125,13 @@ class Plan(BaseModel):
     )
     limit: int | None = Field(
         None, ge=1, description="at most so many clips, evenly over classes or speakers"
+    )
+    labels: Unlabelled = Field(
+        "refuse",
+        description="clips whose label is no class of the model: refuse to run, or skip them",
+    )
+    longest: float = Field(
+        LONGEST_SECONDS, gt=0, description="seconds of the longest clip; a longer one is recorded as failed"
     )
     defenses: tuple[str, ...] = Field(
         (NO_DEFENSE,), description="transforms before the model and a vote over its answers, joined by +"
@@ -154,6 +170,18 @@ class Plan(BaseModel):
         1.0, ge=0.0, le=1.0, description="how much of a GPU one worker on this model asks a cluster for"
     )
 
+    @model_validator(mode="after")
+    def _without_attack(self) -> Plan:
+        if self.clean:
+            object.__setattr__(self, "goals", ())
+            object.__setattr__(self, "budgets", ())
+        return self
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing is attacked."""
+        return NO_ATTACK in self.attacks
+
     @staticmethod
     def usual(says: Says) -> dict[str, Any]:
         """Entries that suit a kind of model better than the defaults: recognisers have no class scores, a
@@ -186,6 +214,11 @@ class Plan(BaseModel):
         return any(rule.matches(facts) for rule in self.exclude)
 
     def _listed(self) -> list[Cell]:
+        if self.clean and (len(self.attacks) > 1 or self.include):
+            raise InputError(
+                f"plan entry 'attacks': expected {NO_ATTACK} alone, got other attacks beside it; drop it: an "
+                "attack tells the clean figures as well."
+            )
         cells = [cell for defense in self.defenses for cell in self._behind(defense)]
         for text, times in Counter(cell.text for cell in cells).items():
             if times > 1:
@@ -212,6 +245,8 @@ class Plan(BaseModel):
         for defense in rule.choices("defense", self.defenses):
             for text in rule.choices("attack", map(str, self.attacks)):
                 attack = Part.parse(text)
+                if attack == NO_ATTACK:
+                    raise InputError(f"expected attacks in a rule of 'include', got {rule}; drop it.")
                 for attacker, goal, budget in product(self._forms(defense, attack), goals, budgets):
                     cell = Cell(defense, attack, goal, budget, attacker)
                     if rule.matches({"attacker": attacker}):
@@ -225,11 +260,15 @@ class Plan(BaseModel):
     @property
     def every_goal(self) -> tuple[Part, ...]:
         """Those listed, and those that only `include` names."""
-        named = {str(goal): goal for goal in (*self.goals, *(cell.goal for cell in self.cells()))}
+        cells = [cell for cell in self.cells() if not cell.clean]
+        named = {str(goal): goal for goal in (*self.goals, *(cell.goal for cell in cells))}
         return tuple(named.values())
 
     def _behind(self, defense: str) -> Iterator[Cell]:
         """All cells of one defense: each attack in all its forms, then the black box that joins them."""
+        if self.clean:
+            yield Cell(defense, attack=NO_ATTACK, goal=NO_ATTACK, budget=NO_ATTACK)
+            return
         for attack in self.attacks:
             for attacker in self._forms(defense, attack):
                 for goal, budget in product(self.goals, self.budgets):
@@ -274,6 +313,8 @@ class Plan(BaseModel):
         for rule in self.exclude:
             rule.refuse("exclude", [cell.facts for cell in self._listed()])
         for cell in self.cells():
+            if cell.clean:
+                continue
             cell.goal.build("goal")
             cell.budget.build("budget")
             cell.attack.build(attack_kind(cell.attack.name))
@@ -285,12 +326,16 @@ class Plan(BaseModel):
                 f"{self.black_box}; genetic and taori do."
             )
         for name in self.metrics:
-            registry.find("metric", name)
+            if not registry.find("metric", name).before and self.clean:
+                raise InputError(
+                    f"plan entry 'metrics': expected those of clean clips beside attacks: {NO_ATTACK}, got "
+                    f"{name}; name clean-accuracy, clean-wer, clean-cer or clean-chance, or drop the entry."
+                )
 
     def to_yaml(self) -> str:
         content = self.model_dump(mode="json")
         # A plan that does not use them reads as it did before there were any, and so keeps its run id.
-        for name in ("exclude", "include", "gpu_share"):
+        for name in ("exclude", "include", "gpu_share", "labels", "longest"):
             if getattr(self, name) == Plan.model_fields[name].default:
                 del content[name]
         return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
