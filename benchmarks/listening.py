@@ -213,6 +213,7 @@ class Server:
 
     def start(self) -> None:
         words = ["listen", "serve", str(self.study), "--db", self.url, "--port", str(self.port)]
+        words += ["--joins", "1000000", "--connections", "1000000"]  # All of them come from one address.
         words += [] if self.workers is None else ["--workers", str(self.workers)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "SOTTOVOCE_ADMIN_TOKEN": "of-a-benchmark-only"}
         self.process = subprocess.Popen(

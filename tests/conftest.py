@@ -14,6 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+import torch
+
+from sottovoce.core.batch import AudioBatch
+from sottovoce.core.draws import Draws
+from sottovoce.core.target import Target
+from sottovoce.core.transform import Defended, Transform
+from sottovoce.errors import ScoreError
 
 MODEL = """
 import torch
@@ -65,6 +72,41 @@ def mean_clips(tmp_path: Path) -> Path:
         write(folder / "up" / f"{number}.wav", np.full(length, level))
         write(folder / "down" / f"{number}.wav", np.full(length, -level if number else level))
     return folder
+
+
+class Overflowing(Transform):
+    """Makes NaN of one clip and leaves the others alone, as a model does that overflows on it."""
+
+    def __init__(self, clip: str) -> None:
+        self.clip = clip
+
+    def apply(self, batch: AudioBatch, draws: Draws) -> torch.Tensor:
+        bad = torch.tensor([name.partition("\x1f")[0] == self.clip for name in batch.ids])
+        return batch.waveforms.masked_fill(bad[:, None], torch.nan)
+
+
+CheckNan = Callable[[Target, AudioBatch], None]
+
+
+@pytest.fixture
+def check_nan() -> CheckNan:
+    """Checks that NaN is no answer: the second clip, whose scores it is, has an error, and no other clip."""
+
+    def check(target: Target, batch: AudioBatch) -> None:
+        name = batch.ids[1]
+        broken = Defended(target, (Overflowing(name),))
+        with torch.no_grad():
+            with pytest.raises(
+                ScoreError, match=rf"^clip {name!r}: expected scores with a finite best one, got NaN"
+            ):
+                broken.decode(batch, draws=Draws(3))
+            with pytest.raises(ScoreError, match=rf"^clip {name!r}: "):
+                broken.decode(batch.select([1]), draws=Draws(3))
+            others = [row for row in range(len(batch)) if row != 1]
+            heard = target.decode(batch.select(others), draws=Draws(3))
+            assert broken.decode(batch.select(others), draws=Draws(3)) == heard
+
+    return check
 
 
 def outside(variable: str, name: str, file: str) -> Path:

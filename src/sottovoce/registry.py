@@ -18,7 +18,7 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from sottovoce.errors import InputError, UnknownName
+from sottovoce.errors import InputError, UnknownName, exits_are_errors
 
 _PARTS: dict[str, dict[str, str]] = {
     "target": {
@@ -200,6 +200,8 @@ _PARTS: dict[str, dict[str, str]] = {
     },
 }
 
+_OWN = {kind: frozenset(parts) for kind, parts in _PARTS.items()}
+
 
 def add(kind: str, name: str, where: str) -> None:
     """Register a part: `where` is "module:attribute"."""
@@ -218,6 +220,12 @@ def names(kind: str) -> list[str]:
     """All names of a kind, plugins included."""
     _load_plugins()
     return sorted(_kind(kind))
+
+
+def is_own(kind: str, name: str) -> bool:
+    """Whether a part comes with sottovoce, and not with a plugin."""
+    _kind(kind)
+    return name in _OWN[kind]
 
 
 def find(kind: str, name: str) -> Any:
@@ -257,6 +265,11 @@ def _kind(kind: str) -> dict[str, str]:
 def defaults(kind: str, name: str) -> dict[str, Any]:
     """The settings of a part in order, each with its default, or `dataclasses.MISSING` where it has none."""
     return _defaults_of(find(kind, name))
+
+
+def types(kind: str, name: str) -> dict[str, Any]:
+    """The settings of a part in order, each with its type."""
+    return dict(_settings_of(find(kind, name))[0])
 
 
 @lru_cache(maxsize=512)
@@ -318,7 +331,8 @@ def _told(hint: Any) -> str:
 def _load_plugins() -> None:
     for point in entry_points(group="sottovoce.plugins"):
         try:
-            point.load()(add)
+            with exits_are_errors():
+                point.load()(add)
         except Exception as error:
             raise InputError(
                 f"expected plugin {point.name!r} ({point.value}) to register its parts, got: {error}; mend "

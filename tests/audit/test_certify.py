@@ -191,6 +191,30 @@ def test_a_bad_clip_is_recorded_as_failed(mean_model: str, mean_clips: Path, tmp
     assert sum(told) == 7 * 128
 
 
+@pytest.mark.parametrize(
+    ("trap", "reason"),
+    [
+        (
+            "return torch.full((len(waveforms), 2), torch.nan)",
+            "clip 'up/1': expected scores with a finite best",
+        ),
+        ("raise SystemExit(3)", "got SystemExit: 3, which ends the program"),
+    ],
+    ids=["nan", "exit"],
+)
+def test_scores_without_a_best_and_exits_are_the_failure_of_their_clip(
+    mean_model: str, mean_clips: Path, tmp_path: Path, trap: str, reason: str
+) -> None:
+    source = (tmp_path / "mean_model.py").read_text()
+    added = f"        if waveforms.shape[1] == 800:\n            {trap}\n        mean = waveforms"
+    (tmp_path / "mean_model.py").write_text(source.replace("        mean = waveforms", added, 1))
+    folder = run_certify(plan_for(mean_model), tmp_path / "run", device="cpu")
+    records = {record.clip: record for record in folder.records()}
+    assert {name for name, record in records.items() if record.status == "failed"} == {"up/1", "down/1"}
+    assert reason in records["up/1"].reason
+    assert records["up/0"].radius == pytest.approx(BEST, abs=1e-6)
+
+
 def test_other_settings_and_other_folders_are_refused(
     mean_model: str, mean_clips: Path, tmp_path: Path
 ) -> None:

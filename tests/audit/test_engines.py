@@ -13,16 +13,18 @@ import pytest
 import soundfile
 
 from sottovoce.audit.bench import Bench
+from sottovoce.audit.engines import worker
 from sottovoce.audit.engines.engine import Engine
 from sottovoce.audit.engines.inline import Inline
 from sottovoce.audit.engines.pool import Pool, find_devices, share_cores
+from sottovoce.audit.engines.station import Order, Station
 from sottovoce.audit.plan import Plan, make_plan
 from sottovoce.audit.run import run_audit
 from sottovoce.audit.store import RunFolder
 from sottovoce.audit.summary import summarise
-from sottovoce.audit.task import AttackTask, Done, FitTask, Lost, Task, Unopened, halves
+from sottovoce.audit.task import AttackTask, Done, FitTask, Lost, RepeatTask, Task, Unopened, halves
 from sottovoce.audit.work import Runner
-from sottovoce.core.record import LOADING, read_records
+from sottovoce.core.record import EVERY, LOADING, read_records
 from sottovoce.core.target import Target
 from sottovoce.errors import InputError, StoreError
 
@@ -46,6 +48,9 @@ class Scripted(Engine):
 
     def run(self, tasks: Iterable[Task], stop: Callable[[], bool]) -> Iterator[Done | Lost]:
         for task in list(tasks):
+            if isinstance(task, RepeatTask):
+                yield self.here.do(task)
+                continue
             clips = () if isinstance(task, FitTask) else task.clips
             self.seen.append((task.cell, clips))
             if self.locked & set(clips):
@@ -107,7 +112,7 @@ def test_a_fit_that_is_lost_twice_is_a_failed_cell(mean_model: str, mean_clips: 
         run_audit(plan, tmp_path / "run", engine=Scripted(["fit"]))
     folder = run_audit(plan, tmp_path / "run", engine=Scripted(["fit"]), keep_going=True)
     keys = {record.key: record.status for record in folder.records()}
-    assert keys.pop(("uap_evade_l2-eps-0.5", "*")) == "failed"
+    assert keys.pop(("uap_evade_l2-eps-0.5", EVERY)) == "failed"
     assert len(keys) == 6 and set(keys.values()) == {"ok"}
     # Asked to try again, and with a worker that lives, the cell takes the place of its failure.
     again = run_audit(plan, tmp_path / "run", retry_failed=True)
@@ -125,8 +130,8 @@ def test_a_model_that_no_worker_can_open_is_a_failed_run(
         run_audit(plan, tmp_path / "run", engine=Scripted(locked=["down/0"]))
     folder = run_audit(plan, tmp_path / "run", engine=Scripted(locked=["down/0"]), keep_going=True)
     assert {(*record.key, record.reason) for record in folder.records()} == {
-        ("fgsm_evade_snr-db--3", "*", "OutOfMemoryError: 2 GiB"),
-        ("noise_evade_snr-db--3", "*", "OutOfMemoryError: 2 GiB"),
+        ("fgsm_evade_snr-db--3", EVERY, "OutOfMemoryError: 2 GiB"),
+        ("noise_evade_snr-db--3", EVERY, "OutOfMemoryError: 2 GiB"),
     }
     # Once something is on record there is nothing to mark as failed: the rest waits for a worker that can.
     with pytest.raises(Unopened, match="2 GiB"):
@@ -333,6 +338,60 @@ def test_what_a_worker_raises_is_raised_here(mean_model: str, mean_clips: Path, 
         # It lives on.
         (done,) = pool.run([AttackTask(plan, plan.cells()[0].id, ("up/0",))], lambda: False)
         assert isinstance(done, Done) and done.records[0].clip == "up/0"
+
+
+EXITING = """
+import sys
+from sottovoce.targets.classifier import ModuleClassifier
+from mean_model import Mean
+
+
+class Exiting(Mean):
+    def forward(self, waveforms):
+        if waveforms.shape[1] == 800:
+            sys.exit(7)
+        return super().forward(waveforms)
+
+
+def make():
+    return ModuleClassifier(Exiting(), ["up", "down"], 8000)
+
+
+def refuse():
+    sys.exit(7)
+"""
+
+
+def test_a_worker_answers_where_a_model_exits(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
+    """As a pool and a cluster have their tasks done, in this process: it does not end."""
+    (tmp_path / "exiting_model.py").write_text(EXITING)
+    plan = mean_plan("python:exiting_model:make", mean_clips)
+    clips = ("down/0", "down/1", "up/0", "up/1")
+    task = AttackTask(plan, plan.cells()[0].id, clips)
+    for done in (worker._answer(Bench("cpu"), task), Station().do(_order(task), "cpu", None)):
+        assert isinstance(done, Done)
+        failed = {record.clip: record.reason for record in done.records if record.status == "failed"}
+        assert set(failed) == {"down/1", "up/1"} and "got SystemExit: 7" in failed["up/1"]
+    plan = mean_plan("python:exiting_model:refuse", mean_clips)
+    task = AttackTask(plan, plan.cells()[0].id, clips)
+    answer = worker._answer(Bench("cpu"), task)
+    assert isinstance(answer, worker.Raised) and answer.kind is Unopened and "SystemExit: 7" in answer.text
+
+
+@pytest.mark.slow
+def test_a_pool_lives_on_where_a_model_exits(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
+    (tmp_path / "exiting_model.py").write_text(EXITING)
+    plan = mean_plan("python:exiting_model:make", mean_clips)
+    with Pool(1, ["cpu"]) as pool:
+        records = list(run_audit(plan, tmp_path / "run", engine=pool).records())
+    failed = {record.clip: record.reason for record in records if record.status == "failed"}
+    # Not "the worker died over it".
+    assert set(failed) == {"down/1", "up/1"} and "got SystemExit: 7, which ends" in failed["up/1"]
+    assert len(records) == 6
+
+
+def _order(task: AttackTask) -> Order:
+    return Order(task=task, packed=None, device="cpu", threads=1, folder="", version="")
 
 
 def test_a_disk_that_fills_in_the_middle_of_a_line(

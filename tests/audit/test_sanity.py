@@ -13,7 +13,7 @@ from sottovoce.audit.plan import Plan, make_plan
 from sottovoce.audit.presets import PRESETS, Preset, fill
 from sottovoce.audit.sanity import examine
 from sottovoce.audit.summary import summarise
-from sottovoce.core.record import Record
+from sottovoce.core.record import LOADING, Record
 from sottovoce.core.target import Says
 
 ADAPTIVE = "quantise_pgd_evade_snr-db-20"
@@ -333,7 +333,7 @@ def test_noise_failures_and_sizes_are_asked_as_well() -> None:
     assert found == {
         "attackers": True, "unfinished": False, "failures": True, "rounding": True, "noise": True,
     }  # fmt: skip
-    weak = [*row(NOISE, "xo"), *row(ADAPTIVE, "xo"), Record(cell="load", clip="torn", status="failed")]
+    weak = [*row(NOISE, "xo"), *row(ADAPTIVE, "xo"), Record(cell=LOADING, clip="torn", status="failed")]
     raised_kinds = [check.kind for check in examine(plan, summarise(plan, weak)) if not check.passed]
     assert raised_kinds == ["unfinished", "failures", "noise", "few-clips"]
     assert raised("no-noise", make(), row(ADAPTIVE, "xo"))

@@ -176,11 +176,11 @@ def test_records_of_another_schema(mean_model: str, mean_clips: Path, tmp_path: 
     whole = statuses(folder)
     lines = folder.records_path.read_text().splitlines(True)
     # As they were before records had a version.
-    folder.records_path.write_text("".join(lines).replace(',"schema":2', ""))
+    folder.records_path.write_text("".join(lines).replace(',"schema":3', ""))
     assert statuses(run_audit(plan, tmp_path / "run")) == whole
-    folder.records_path.write_text("".join([*lines[:2], lines[2].replace('"schema":2', '"schema":7')]))
+    folder.records_path.write_text("".join([*lines[:2], lines[2].replace('"schema":3', '"schema":7')]))
     with pytest.raises(
-        StoreError, match=r"trials.jsonl, line 3: expected a record of schema 1 to 2, got schema 7"
+        StoreError, match=r"line 3, field 'schema': expected a record of schema 1 to 3, got .* 7"
     ):
         run_audit(plan, tmp_path / "run")
 

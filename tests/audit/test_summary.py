@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from sottovoce.report.heard import tell_heard
 from sottovoce.report.html import list_methods
 from sottovoce.report.tables import make_panels
 from sottovoce.report.trials import Judged
+from sottovoce.report.verdict import say_wer
 
 SPEAKERS = "aabbccddeeff"
 LEVELS = [10.0, 11.0, 20.0, 22.0, 30.0, 31.0, 15.0, 14.0, 26.0, 25.0, 18.0, 19.0]
@@ -44,6 +47,28 @@ def test_the_sentence_on_hearing_writes_numbers_one_way() -> None:
     summary = summarise(plan, many)
     (line,) = tell_heard(summary, make_panels(plan, summary))
     assert line.startswith("2\N{NO-BREAK SPACE}000 of 2\N{NO-BREAK SPACE}000 clips can be fooled")
+
+
+def test_a_recogniser_is_summed_up_by_its_errors_before_and_after() -> None:
+    plan = make_plan({"model": "recogniser", "attacks": ["pgd"], "budgets": ["snr(db=20)"]})
+    counts = [(1, 3, 4), (0, 2, 6)]
+    judged = [
+        Record(
+            cell="pgd_evade_snr-db-20",
+            clip=str(number),
+            status="ok",
+            achieved=True,
+            judged_by="errors",
+            parts={"success": [1.0, 1.0], "clean-wer": [before, words], "wer": [after, words]},
+        )
+        for number, (before, after, words) in enumerate(counts)
+    ]
+    (line,) = say_wer(make_panels(plan, summarise(plan, judged)))
+    # 1 of 10 words, then 5 of 10.
+    assert (
+        re.sub(r" \[[^]]*\]", "", line)
+        == "WER: 10\N{NO-BREAK SPACE}% before, 50\N{NO-BREAK SPACE}% under pgd at SNR 20 dB."
+    )
 
 
 def test_speakers_are_resampled_where_all_are_known() -> None:

@@ -113,7 +113,9 @@ def test_a_dry_run_attacks_nothing_and_tells_everything(
     assert re.search(r"pgd\(steps=7\) +plain +1 +6 +66 +42 ", done.output)
     assert "will not run: 1 cell, such as cw-asr_evade_snr-db--3" in done.output
     assert 'exclude: [{attack: "cw-asr"}]' in done.output
-    assert re.search(r"in all 84 passes forward and 42 back, about \d+ s with 1 worker on cpu", done.output)
+    # Four clips are decoded and scored twice, to see whether the model repeats itself.
+    assert re.search(r"clips decoded twice first +16 +0 ", done.output)
+    assert re.search(r"in all 100 passes forward and 42 back, about \d+ s with 1 worker on cpu", done.output)
     assert not (tmp_path / "runs").exists()
 
 

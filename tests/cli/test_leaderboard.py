@@ -14,6 +14,8 @@ from sottovoce.audit.run import run_audit
 from sottovoce.cli.leaderboard import app
 from sottovoce.errors import InputError
 
+OWN = ["--device", "cpu", "--model", "python:mean_model:make", "--data", "clips"]
+
 
 @pytest.fixture
 def site(mean_model: str, mean_clips: Path, tmp_path: Path) -> Path:
@@ -33,10 +35,10 @@ def site(mean_model: str, mean_clips: Path, tmp_path: Path) -> Path:
 def test_a_site_is_made_and_a_claim_of_it_holds(site: Path) -> None:
     assert (site / "index.html").exists()
     (claim,) = (site / "claims").glob("*.json")
-    done = CliRunner().invoke(app, ["check", str(claim), "--device", "cpu"])
+    done = CliRunner().invoke(app, ["check", str(claim), *OWN])
     assert done.exit_code == 0, done.output
     assert "SNR -3 dB, success" in done.output and f"{claim.stem}: holds on these clips" in done.output
-    as_json = CliRunner().invoke(app, ["check", str(claim), "--device", "cpu", "--json", "--clips", "3"])
+    as_json = CliRunner().invoke(app, ["check", str(claim), *OWN, "--json", "--clips", "3"])
     content = json.loads(as_json.stdout)
     assert content["holds"] and content["lines"][0]["clips"] == 3
 
@@ -48,7 +50,7 @@ def test_a_forged_claim_ends_with_1(site: Path) -> None:
     letters = claim["outcomes"]["success"]["snr(db=-3)"]
     claim["outcomes"]["success"]["snr(db=-3)"] = letters.replace("1", "0")
     path.write_text(json.dumps(claim))
-    done = CliRunner().invoke(app, ["check", str(path), "--device", "cpu"])
+    done = CliRunner().invoke(app, ["check", str(path), *OWN])
     assert done.exit_code == 1
     assert "does not hold" in done.output and "as claimed: clips fooled unheard, doubts" in done.output
 
@@ -58,7 +60,7 @@ def test_a_claim_that_cannot_be_checked_ends_with_1(site: Path) -> None:
     (path,) = (site / "claims").glob("*.json")
     wrong = json.loads(path.read_text())["outcomes"]["clean"].index(0)
     seed = next(s for s in range(100) if np.random.default_rng(s).permutation(6)[0] == wrong)
-    done = CliRunner().invoke(app, ["check", str(path), "--clips", "1", "--seed", str(seed)])
+    done = CliRunner().invoke(app, ["check", str(path), *OWN, "--clips", "1", "--seed", str(seed)])
     assert done.exit_code == 1, done.output
     assert "SNR 3 dB: not checked" in done.output and f"{path.stem}: not checked on these" in done.output
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -12,18 +13,22 @@ from torch import Tensor
 
 from sottovoce.core.attack import Attack, Trial, climb
 from sottovoce.core.batch import AudioBatch
-from sottovoce.core.budget import Ball, Budget, NormName
+from sottovoce.core.budget import L2, Ball, Budget, NormName, Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade, Goal
 from sottovoce.core.metric import Metric
 from sottovoce.core.target import Target
 from sottovoce.core.transform import Defended, Transform
 from sottovoce.core.universal import Perturbation, UniversalAttack
+from sottovoce.core.vote import Passes, Vote, Voted
+from sottovoce.defenses.votes import Majority
 from sottovoce.targets.classifier import Classifier
 from sottovoce.testing import (
     ContractError,
     Law,
+    ToyAttention,
     ToyClassifier,
+    ToyNoise,
     check_attack,
     check_budget,
     check_goal,
@@ -31,6 +36,7 @@ from sottovoce.testing import (
     check_target,
     check_transform,
     check_universal,
+    toy_random,
 )
 
 
@@ -192,6 +198,164 @@ def test_gradients_left_on_the_model() -> None:
     breaks(Law.UNCHANGED, lambda: check_target(Crooked(before=left)))
 
 
+@dataclass
+class CrookedAnswers(Classifier):
+    """A toy classifier with its own idea of scores, of a loss, or of what to say."""
+
+    score: Callable[[AudioBatch, Tensor], Tensor] = lambda batch, scores: scores
+    lose: Callable[[Tensor, Tensor], Tensor] = lambda loss, scores: loss
+    say: Callable[[AudioBatch, list[str]], list[str]] = lambda batch, texts: texts
+    toy: ToyClassifier = field(default_factory=ToyClassifier)
+
+    classes = ToyClassifier.classes
+    sample_rate = ToyClassifier.sample_rate
+
+    def scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
+        return self.score(batch, self.toy.scores(batch, draws=draws))
+
+    def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:
+        loss = self.toy.loss(batch, labels, draws=draws)
+        return self.lose(loss, self.toy.scores(batch, draws=draws))
+
+    def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
+        return self.say(batch, self.toy.decode(batch, draws=draws))
+
+
+Kept = TypeVar("Kept")
+
+
+def remember(known: dict[str, Kept], batch: AudioBatch, found: Iterable[Kept]) -> list[Kept]:
+    """What was found for each name the first time."""
+    return [known.setdefault(name, each) for name, each in zip(batch.ids, found, strict=True)]
+
+
+def test_honest_answers_pass() -> None:
+    check_target(CrookedAnswers())
+
+
+def remembering_texts() -> CrookedAnswers:
+    known: dict[str, str] = {}
+    return CrookedAnswers(say=lambda batch, texts: remember(known, batch, texts))
+
+
+def test_an_answer_remembered_by_the_name_of_the_clip() -> None:
+    breaks(Law.SOUND, lambda: check_target(remembering_texts()))
+
+
+def test_an_answer_of_a_random_target_remembered_by_the_name_of_the_clip() -> None:
+    breaks(Law.SOUND, lambda: check_target(Defended(remembering_texts(), (ToyNoise(),))))
+    breaks(
+        Law.SOUND,
+        lambda: check_target(Voted(Defended(remembering_texts(), (ToyNoise(),)), Majority(passes=3))),
+    )
+
+
+def remembering_scores() -> CrookedAnswers:
+    known: dict[str, Tensor] = {}
+    return CrookedAnswers(
+        score=lambda batch, scores: torch.stack(remember(known, batch, scores.detach().clone()))
+    )
+
+
+def test_scores_remembered_by_the_name_of_the_clip_without_a_gradient() -> None:
+    breaks(Law.SOUND, lambda: check_target(remembering_scores()))
+    breaks(Law.SOUND, lambda: check_target(Defended(remembering_scores(), (ToyNoise(),))))
+
+
+def test_scores_without_a_gradient_beside_a_loss_with_one() -> None:
+    breaks(Law.GRADIENT, lambda: check_target(CrookedAnswers(score=lambda batch, scores: scores.detach())))
+
+
+def test_scores_pooled_over_the_batch_beside_a_loss_that_is_not() -> None:
+    def pooled(batch: AudioBatch, scores: Tensor) -> Tensor:
+        return scores + 0.01 * (scores.sum() - scores.sum().detach())
+
+    breaks(Law.ISOLATED, lambda: check_target(CrookedAnswers(score=pooled)))
+
+
+def test_a_loss_that_ignores_its_labels() -> None:
+    unsure = CrookedAnswers(lose=lambda loss, scores: scores.logsumexp(dim=1))
+    breaks(Law.LABEL, lambda: check_target(unsure))
+
+
+@dataclass
+class DeafRecogniser(Target):
+    """A toy recogniser whose loss is that of one text, whatever the label."""
+
+    toy: ToyAttention = field(default_factory=ToyAttention)
+
+    sample_rate = ToyAttention.sample_rate
+    says = "words"
+
+    def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:
+        return self.toy.loss(batch, ["abc"] * len(labels), draws=draws)
+
+    def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
+        return self.toy.decode(batch, draws=draws)
+
+
+def test_a_recogniser_whose_loss_ignores_its_labels() -> None:
+    breaks(Law.LABEL, lambda: check_target(DeafRecogniser()))
+
+
+def test_a_decision_that_is_not_the_best_score() -> None:
+    opposite = dict(zip(ToyClassifier.classes, reversed(ToyClassifier.classes), strict=True))
+    turned = CrookedAnswers(say=lambda batch, texts: [opposite[text] for text in texts])
+    breaks(Law.POWER, lambda: check_target(turned))
+    unsure = CrookedAnswers(say=lambda batch, texts: ["unsure"] * len(texts))
+    breaks(Law.POWER, lambda: check_target(unsure, labels=["north", "west", "south", "north"]))
+
+
+def scale_in_place(batch: AudioBatch) -> None:
+    with torch.no_grad():
+        batch.waveforms.mul_(0.999)
+
+
+def shorten_in_place(batch: AudioBatch) -> None:
+    batch.lengths.sub_(1)
+
+
+@pytest.mark.parametrize("write", [scale_in_place, shorten_in_place])
+def test_a_target_that_writes_into_its_clips(write: Callable[[AudioBatch], None]) -> None:
+    def say(batch: AudioBatch, texts: list[str]) -> list[str]:
+        write(batch)
+        return texts
+
+    breaks(Law.LENT, lambda: check_target(CrookedAnswers(say=say)))
+
+    def score(batch: AudioBatch, scores: Tensor) -> Tensor:
+        write(batch)
+        return scores
+
+    breaks(Law.LENT, lambda: check_target(CrookedAnswers(score=score)))
+
+
+def test_a_loss_that_writes_into_its_clips_where_a_gradient_is_taken() -> None:
+    @dataclass
+    class Clamped(CrookedAnswers):
+        def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:
+            if batch.waveforms.requires_grad:
+                batch.waveforms.clamp_(-0.1, 0.1)
+            return super().loss(batch, labels, draws=draws)
+
+    breaks(Law.LENT, lambda: check_target(Clamped()))
+
+
+@dataclass(frozen=True)
+class WritingVote(Vote):
+    """The majority, at a level of its own."""
+
+    passes: int = 3
+
+    def elect(self, passes: Passes) -> list[str]:
+        passes.batch.waveforms.mul_(0.999)
+        return Majority(passes=self.passes).elect(passes)
+
+
+def test_a_vote_that_writes_into_its_clips() -> None:
+    breaks(Law.LENT, lambda: check_target(Voted(toy_random(), WritingVote())))
+
+
 # Transforms
 
 
@@ -217,6 +381,26 @@ class CrookedTransform(Transform):
 )
 def test_transforms(law: Law, change: Callable[[AudioBatch], Tensor]) -> None:
     breaks(law, lambda: check_transform(CrookedTransform(change)))
+
+
+def test_a_transform_that_writes_into_its_clips() -> None:
+    def clip(batch: AudioBatch) -> Tensor:
+        heard = 0.5 * batch.waveforms
+        if not batch.waveforms.requires_grad:
+            batch.waveforms.clamp_(-0.2, 0.2)
+        return heard
+
+    breaks(Law.LENT, lambda: check_transform(CrookedTransform(clip)))
+
+
+def test_a_gain_remembered_by_the_name_of_the_clip() -> None:
+    known: dict[str, Tensor] = {}
+
+    def levelled(batch: AudioBatch) -> Tensor:
+        gains = remember(known, batch, 0.05 / batch.waveforms.detach().norm(dim=1))
+        return torch.stack(gains)[:, None] * batch.waveforms
+
+    breaks(Law.SOUND, lambda: check_transform(CrookedTransform(levelled)))
 
 
 def test_sound_in_the_padding_is_impossible() -> None:
@@ -268,6 +452,16 @@ class Backwards(Goal):
 
 def test_a_flipped_objective() -> None:
     breaks(Law.SIGN, lambda: check_goal(Flipped()))
+
+
+def test_a_goal_that_writes_into_its_clips() -> None:
+    @dataclass(frozen=True)
+    class Writing(Flipped):
+        def read(self, target: Target, batch: AudioBatch, texts: Sequence[str], *, draws: Draws) -> list[str]:
+            batch.waveforms.mul_(0.5)
+            return list(texts)
+
+    breaks(Law.LENT, lambda: check_goal(Writing()))
 
 
 def test_failure_taken_for_success() -> None:
@@ -324,6 +518,31 @@ def test_projections(law: Law, projection: Callable[[Tensor, AudioBatch], Tensor
     breaks(law, lambda: check_budget(CrookedBudget(projection)))
 
 
+def test_a_budget_that_writes() -> None:
+    def louder(delta: Tensor, clean: AudioBatch) -> Tensor:
+        clean.waveforms.mul_(1.0001)
+        return delta.clamp(-0.01, 0.01)
+
+    breaks(Law.LENT, lambda: check_budget(CrookedBudget(louder)))
+    breaks(Law.LENT, lambda: check_budget(CrookedBudget(lambda delta, clean: delta.clamp_(-0.01, 0.01))))
+
+
+def test_a_level_remembered_by_the_name_of_the_clip() -> None:
+    known: dict[str, Tensor] = {}
+
+    @dataclass(frozen=True)
+    class Remembered(Ball):
+        norm, relative = "linf", True  # type: ignore[assignment]
+
+        def radius(self, clean: AudioBatch) -> Tensor:
+            return torch.stack(remember(known, clean, 0.1 * clean.peak))
+
+        def __str__(self) -> str:
+            return "remembered"
+
+    breaks(Law.SOUND, lambda: check_budget(Remembered()))
+
+
 def test_an_honest_budget_passes() -> None:
     check_budget(CrookedBudget(lambda delta, clean: delta.clamp(-0.01, 0.01)))
 
@@ -365,6 +584,77 @@ class CrookedAttack(Attack):
 def test_leaving_the_budget_is_impossible() -> None:
     """The base class projects, clamps and rounds, so that even this passes."""
     check_attack(CrookedAttack(lambda target, clean, goal, draws: 1e6 * draws.normal(clean)))
+
+
+def test_an_attack_that_writes_into_its_clips() -> None:
+    """In an audit it does no harm (`tests/core/test_lent_clips.py`); it is refused all the same."""
+
+    def loud(target: Target, clean: AudioBatch, goal: Goal, draws: Draws) -> Tensor:
+        _, slope = climb(target, clean, torch.zeros_like(clean.waveforms), goal, draws)
+        clean.waveforms.add_(0.3 * slope.sign()).clamp_(-1.0, 1.0)
+        return torch.zeros_like(clean.waveforms)
+
+    breaks(Law.LENT, lambda: check_attack(CrookedAttack(loud)))
+
+    def slightly(target: Target, clean: AudioBatch, goal: Goal, draws: Draws) -> Tensor:
+        clean.waveforms.mul_(1.0001)
+        return torch.zeros_like(clean.waveforms)
+
+    breaks(Law.LENT, lambda: check_attack(CrookedAttack(slightly)))
+
+
+@dataclass(frozen=True)
+class Overdrawn(Attack):
+    """Steepest ascent in a way of its own around the search: in a budget that is 1e-4 larger than asked for.
+
+    floats: whether it does so for floats alone, where no grid is in the way.
+    """
+
+    floats: bool = False
+    steps: int = 1
+
+    def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
+        assert isinstance(budget, Ball)
+        _, slope = climb(target, clean, torch.zeros_like(clean.waveforms), goal, draws)
+        return budget.fill(budget.steepest(slope, clean), clean)
+
+    def __call__(self, target, clean, goal, budget, *, bits=16, **others):  # type: ignore[no-untyped-def, misc]
+        if bits is None or not self.floats:
+            budget = replace(budget, eps=1.0001 * budget.eps)
+        return super().__call__(target, clean, goal, budget, bits=bits, **others)
+
+
+@pytest.mark.parametrize("floats", [False, True])
+def test_an_attack_that_overdraws_its_budget_by_a_ten_thousandth(floats: bool) -> None:
+    breaks(Law.BUDGET, lambda: check_attack(Overdrawn(floats=floats), budgets=[L2(0.3)]))
+
+
+def test_an_attack_that_tells_of_other_clean_clips() -> None:
+    @dataclass(frozen=True)
+    class Moved(Attack):
+        """Measured against clips that lie nearer to its examples."""
+
+        def perturb(
+            self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws
+        ) -> Tensor:
+            return draws.normal(clean)
+
+        def __call__(self, target, clean, goal, budget, **others):  # type: ignore[no-untyped-def, misc]
+            trial = super().__call__(target, clean, goal, Snr(0.0), **others)
+            near = trial.clean.with_waveforms(trial.clean.waveforms + 0.99 * trial.delta)
+            return replace(trial, clean=near)
+
+    breaks(Law.LENT, lambda: check_attack(Moved()))
+
+
+def test_a_perturbation_that_is_no_number() -> None:
+    empty = CrookedAttack(lambda target, clean, goal, draws: torch.full_like(clean.waveforms, torch.nan))
+    breaks(Law.BUDGET, lambda: check_attack(empty))
+
+
+def test_a_perturbation_of_another_shape() -> None:
+    flat = CrookedAttack(lambda target, clean, goal, draws: torch.zeros(clean.waveforms.shape[1]))
+    breaks(Law.SHAPE, lambda: check_attack(flat))
 
 
 def test_a_whole_batch_that_shares_one_perturbation_size() -> None:
@@ -428,6 +718,15 @@ def test_universal_perturbations() -> None:
     breaks(Law.ALONE, lambda: check_universal(first))
 
 
+def test_a_fit_that_writes_into_its_clips() -> None:
+    def summed(clips: Sequence[AudioBatch]) -> Tensor:
+        for batch in clips:
+            batch.waveforms.mul_(0.5)
+        return torch.linspace(-9.0, 9.0, 50)
+
+    breaks(Law.LENT, lambda: check_universal(CrookedFit(summed)))
+
+
 # Metrics
 
 
@@ -456,7 +755,62 @@ def test_metrics(law: Law, values: Callable[[Trial], Tensor]) -> None:
     breaks(law, lambda: check_metric(CrookedMetric(values)))
 
 
+def power(trial: Trial) -> Tensor:
+    """Mean squares of what was added, some 1e-4: a metric of small figures."""
+    return trial.delta.double().square().sum(dim=1) / trial.clean.lengths
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        lambda trial: power(trial) - power(trial).mean(),
+        lambda trial: power(trial) / power(trial).max(),
+        lambda trial: power(trial) * (1.0 if len(trial.clean) < 5 else power(trial).argsort()),
+        lambda trial: power(trial) * sum(trial.achieved) / len(trial.achieved),
+        lambda trial: power(trial).roll(1),
+    ],
+    ids=[
+        "mean of the batch",
+        "largest of the batch",
+        "rank in a large batch",
+        "share of successes",
+        "neighbour",
+    ],
+)
+def test_metrics_whose_parts_depend_on_other_clips(values: Callable[[Trial], Tensor]) -> None:
+    breaks(Law.ALONE, lambda: check_metric(CrookedMetric(values)))
+
+
+def test_parts_that_depend_on_other_clips_and_are_remembered() -> None:
+    known: dict[str, Tensor] = {}
+
+    def share(trial: Trial) -> Tensor:
+        return torch.stack(remember(known, trial.clean, power(trial) / power(trial).max()))
+
+    breaks(Law.SOUND, lambda: check_metric(CrookedMetric(share)))
+
+
+def test_small_figures_that_are_random() -> None:
+    breaks(
+        Law.GLOBAL_RANDOM,
+        lambda: check_metric(
+            CrookedMetric(lambda trial: 1e-9 * torch.rand(len(trial.clean), dtype=torch.float64))
+        ),
+    )
+
+
+@pytest.mark.parametrize("which", ["clean", "adversarial"])
+def test_a_metric_that_writes_into_its_clips(which: str) -> None:
+    def levelled(trial: Trial) -> Tensor:
+        values = power(trial)
+        getattr(trial, which).waveforms.mul_(0.5)
+        return values
+
+    breaks(Law.LENT, lambda: check_metric(CrookedMetric(levelled)))
+
+
 def test_an_honest_metric_passes() -> None:
+    check_metric(CrookedMetric(power))
     check_metric(CrookedMetric(lambda trial: trial.delta.double().norm(dim=1)))
 
 

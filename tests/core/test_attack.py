@@ -15,7 +15,8 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import L2, Budget, LInf, Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade, Force, Goal
-from sottovoce.core.target import Scores, Target
+from sottovoce.core.target import Says, Scores, Target
+from sottovoce.core.words import normalise
 from sottovoce.errors import GradientError, InputError, MissingPower
 from sottovoce.testing import ToyClassifier, ToyCtc, clips_for
 
@@ -34,6 +35,23 @@ class Sign(Target):
 
     def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
         return ["plus" if total > 0 else "minus" for total in batch.waveforms.sum(dim=1).tolist()]
+
+
+class Writer(Sign):
+    """A recogniser: "turn left now" to clips that add up to more than zero, else what is given to it."""
+
+    says: ClassVar[Says] = "words"
+
+    def __init__(self, other: str) -> None:
+        self.other = other
+
+    def canonical(self, text: str) -> str:
+        return normalise(text)
+
+    def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
+        return [
+            "turn left now" if said == "plus" else self.other for said in super().decode(batch, draws=draws)
+        ]
 
 
 @dataclass(frozen=True)
@@ -68,6 +86,33 @@ def test_a_trial_by_hand() -> None:
     assert trial.delta[:, 0].tolist() == [-0.5, -0.5]
     assert trial.adversarial_texts == ("minus", "minus")
     assert trial.achieved == trial.achieved_unrounded == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("truth", "other", "achieved", "judged_by"),
+    [
+        ("turn right now", "turn right now", False, "errors"),  # from 1 error to none: no success
+        ("turn right now", "turn light now", False, "errors"),  # another error, not one more
+        ("turn right now", "burn left now", True, "errors"),  # from 1 error to 2
+        ("", "burn left now", True, "change"),
+        ("", "Turn left, now!", False, "change"),
+    ],
+)
+def test_success_on_a_recogniser_is_more_word_errors(
+    truth: str, other: str, achieved: bool, judged_by: str
+) -> None:
+    clean = clips().select([0])
+    target = Writer(other)
+    trial = Constant(-9.0)(target, clean, Evade(), LInf(0.5), draws=DRAWS, labels=(truth,))
+    assert trial.adversarial_texts == (other,)
+    assert (trial.achieved, trial.judged_by) == ((achieved,), (judged_by,))
+
+
+def test_the_kind_of_success_is_told() -> None:
+    trial = Constant(-9.0)(Sign(), clips(), Evade(), LInf(0.5), draws=DRAWS, labels=("plus", "plus"))
+    assert trial.judged_by == ("change", "change")
+    trial = Constant(-9.0)(Sign(), clips(), Force("minus"), LInf(0.5), draws=DRAWS)
+    assert trial.judged_by == ("goal", "goal")
 
 
 def test_examples_stay_in_full_swing() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.goal import Evade, Force, ForceNearest, Language, Prefix
+from sottovoce.core.goal import Evade, Force, ForceNearest, Language, Prefix, Truth
 from sottovoce.core.target import Target
 from sottovoce.errors import InputError, MissingPower, UnknownName
 from sottovoce.testing import ToyAttention, ToyClassifier, clips_for
@@ -28,6 +28,21 @@ def test_evade() -> None:
     assert goal.wins(CLASSES).tolist() == [[False, True, True], [False, True, True]]
     # Best other score less the score of "yes": 2 - 3 and 4 - 0.5.
     assert goal.margin(SCORES, CLASSES).tolist() == [-1.0, 3.5]
+
+
+def test_to_evade_where_the_truth_is_known_is_to_add_word_errors() -> None:
+    said = "left on night down app"
+    truth = Truth.of("left on right down up", "en", said)
+    assert truth == Truth("left on right down up", "en", errors_before=2)
+    goal = Evade().bind([said] * 4).knowing([truth, truth, truth, None])
+    # Better (1 error), another 2 errors, 3 errors; and of the last clip nothing is known but that it changed.
+    texts = ["left on right down app", "left off right down app", "left off night down app", "left on right"]
+    assert goal.achieved(texts) == [False, False, True, True]
+    assert goal.judged_by == ("errors", "errors", "errors", "change")
+    assert goal.select([3, 2]).achieved(texts[:1:-1]) == [True, True]
+    assert goal.select([3, 2]).judged_by == ("change", "errors")
+    assert goal.bind(["yes"]).judged_by == ("change",)
+    assert Force("stop").bind(["yes", "no"]).judged_by == ("goal", "goal")
 
 
 def test_force() -> None:

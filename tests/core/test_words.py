@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import jiwer
 import pytest
+from hypothesis import given, strategies
 
-from sottovoce.core.words import normalise, split_words
+from sottovoce.core.words import normalise, split_words, word_errors
 
 
 @pytest.mark.parametrize(
@@ -32,3 +34,26 @@ def test_words_of_languages_without_spaces_are_letters() -> None:
     assert split_words("the cat") == ["the", "cat"]
     assert split_words(normalise("你好，世界", "zh"), "zh") == ["你", "好", "世", "界"]
     assert split_words("") == split_words("", "ja") == []
+
+
+@pytest.mark.parametrize(
+    ("reference", "heard", "language", "errors"),
+    [
+        ("left on right down up", "left on right down up", "en", 0),
+        ("left on right down up", "Left, on right down?", "en", 1),
+        ("left on right", "on left right stop", "en", 3),
+        ("", "hello there", "en", 2),
+        ("colour", "color", "", 0),
+        ("été", "ete", "fr", 1),
+        ("你好世界", "你好", "zh", 2),
+    ],
+)
+def test_word_errors_by_hand(reference: str, heard: str, language: str, errors: int) -> None:
+    assert word_errors(reference, heard, language) == errors
+
+
+@given(*(strategies.lists(strategies.sampled_from("abcd"), min_size=1, max_size=7),) * 2)
+def test_word_errors_are_those_of_jiwer(reference: list[str], heard: list[str]) -> None:
+    one, two = (" ".join(f"w{letter}" for letter in words) for words in (reference, heard))
+    found = jiwer.process_words(one, two)
+    assert word_errors(one, two) == found.substitutions + found.deletions + found.insertions

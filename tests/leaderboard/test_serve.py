@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,11 +12,16 @@ from urllib.parse import quote
 
 import pytest
 
-from sottovoce.core.record import Record
+from sottovoce.audit.store import RunFolder
+from sottovoce.core.record import EVERY, LOADING, Record
 from sottovoce.leaderboard.browse import PAGE, Browser, Filter
 from sottovoce.leaderboard.serve import make_server
 from sottovoce.leaderboard.shelf import Shelf
+from sottovoce.leaderboard.site import write_site
+from sottovoce.report.html import write_report
 
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+KEPT = Path(__file__).parents[1] / "fixtures" / "run-0.1.0"
 SOUND = bytes(range(200))
 Answer = tuple[int, dict[str, str], bytes]
 
@@ -29,10 +35,10 @@ def folder(tmp_path: Path, write_run: Callable[..., Path], make_record: Callable
         for number in range(120)
     ]
     records.append(
-        Record(cell="load", clip="broken", status="failed", reason="file of zero length", label="no")
+        Record(cell=LOADING, clip="broken", status="failed", reason="file of zero length", label="no")
     )
     run = write_run(root / "deep" / "one", records, {"model": "python:nobody:one"})
-    places = {"clean": "audio/clean/é/heard.flac", "adversarial": "../../../secret.flac"}
+    places = {"clean": "audio/clean/é/heard.flac", "adversarial": "audio/leads/out.flac"}
     texts = {"label": "up", "clean_text": "up", "adversarial_text": "down"}
     sound = Record(
         cell="fgsm_evade_snr-db-20", clip="é/heard", status="ok", achieved=True, audio=places, **texts
@@ -41,6 +47,8 @@ def folder(tmp_path: Path, write_run: Callable[..., Path], make_record: Callable
         file.write(sound.to_line() + "\n")
     (run / "audio" / "clean" / "é").mkdir(parents=True)
     (run / "audio" / "clean" / "é" / "heard.flac").write_bytes(SOUND)
+    (run / "audio" / "leads").mkdir()
+    (run / "audio" / "leads" / "out.flac").symlink_to(tmp_path / "secret.flac")
     (run / "report.html").write_text("<h1>report of one</h1>")
     write_run(root / "two", [], {"model": "python:nobody:two", "defenses": ["gaussian(sigma=0.5)"]})
     (root / "two" / "about.json").write_text(
@@ -60,8 +68,7 @@ def folder(tmp_path: Path, write_run: Callable[..., Path], make_record: Callable
 @pytest.fixture
 def ask(folder: Path) -> Iterator[Callable[..., Answer]]:
     server = make_server(folder)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     port = server.server_address[1]
 
     def get(path: str, method: str = "GET", **headers: str) -> Answer:
@@ -119,7 +126,7 @@ def test_records_are_filtered_and_paged(folder: Path) -> None:
     assert browser.sheet(path, Filter(text="CLIP-01")).total == 10
     assert browser.sheet(path, Filter(text="down heard", status="ok")).total == 1
     with path.open("a") as file:
-        file.write(Record(cell="load", clip="late", status="failed", reason="late").to_line() + "\n{torn")
+        file.write(Record(cell=LOADING, clip="late", status="failed", reason="late").to_line() + "\n{torn")
     assert browser.sheet(path, Filter(status="failed")).total == 2
 
 
@@ -141,8 +148,174 @@ def test_players_can_seek(ask: Callable[..., Answer]) -> None:
     assert headers["Content-Type"] == "audio/flac"
     assert ask(address, Range="bytes=-5")[2] == SOUND[-5:]
     assert ask(address, Range="bytes=190-")[2] == SOUND[190:]
-    assert ask(address, Range="bytes=900-")[0] == 200
     assert ask(address, "HEAD")[2] == b""
+
+
+NINES = "9" * 5000
+SOUND_AT = f"/file/deep/one/audio/clean/{quote('é')}/heard.flac"
+
+
+@pytest.mark.parametrize(
+    ("asked", "first", "last"),
+    [
+        ("bytes=0-0", 0, 0), ("bytes=0-", 0, 199), ("bytes=199-", 199, 199), ("bytes=190-500", 190, 199),
+        ("bytes=-1", 199, 199), ("bytes=-500", 0, 199), ("BYTES=5-6", 5, 6), ("bytes= 5-6 ", 5, 6),
+        ("bytes=0-999999999999999999", 0, 199),
+    ],
+)  # fmt: skip
+def test_a_range_with_bytes_in_it(ask: Callable[..., Answer], asked: str, first: int, last: int) -> None:
+    """RFC 9110, 14.1.2: a last place behind the end, and a suffix longer than all, end with the file."""
+    status, headers, body = ask(SOUND_AT, Range=asked)
+    assert (status, body) == (206, SOUND[first : last + 1])
+    assert headers["Content-Range"] == f"bytes {first}-{last}/200"
+    assert headers["Content-Length"] == str(last - first + 1)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "bytes=200-", "bytes=900-901", "bytes=-0", f"bytes={NINES}-", f"bytes=0-{NINES}", f"bytes=-{NINES}",
+        f"bytes={NINES}-{NINES}", f"bytes=0{NINES}-5",
+    ],
+)  # fmt: skip
+def test_a_range_without_a_byte_is_refused(ask: Callable[..., Answer], asked: str) -> None:
+    """RFC 9110, 15.5.17: with the size, so that one can ask again. No file reaches a number so long."""
+    status, headers, body = ask(SOUND_AT, Range=asked)
+    assert (status, headers["Content-Range"]) == (416, "bytes */200")
+    assert int(headers["Content-Length"]) == len(body)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "bytes=9-5", "bytes=--5", "bytes=-", "bytes=", "bytes=a-b", "bytes=1.5-3", "bytes=+1-3", "lines=1-2",
+        "bytes=0-1,5-6", f"bytes={','.join(['0-'] * 500)}", "bytes=٣-٤".encode().decode("latin-1"), "",
+    ],
+)  # fmt: skip
+def test_a_range_that_is_none_or_several_is_ignored(ask: Callable[..., Answer], asked: str) -> None:
+    """RFC 9110, 14.2: a server may ignore an invalid range, and one of several."""
+    status, headers, body = ask(SOUND_AT, Range=asked)
+    assert (status, body) == (200, SOUND) and "Content-Range" not in headers
+
+
+def test_a_range_is_for_get_and_for_what_one_had(ask: Callable[..., Answer]) -> None:
+    """RFC 9110, 14.2 and 13.1.5: HEAD has no ranges, and no file here has a version to compare."""
+    status, headers, _ = ask(SOUND_AT, "HEAD", Range="bytes=0-1")
+    assert (status, headers["Content-Length"]) == (200, "200")
+    assert ask(SOUND_AT, Range="bytes=0-1", **{"If-Range": '"a"'})[0] == 200
+
+
+def policy(answer: Answer) -> dict[str, list[str]]:
+    """The directives of a content security policy, with their words."""
+    parts = [part.split() for part in answer[1]["Content-Security-Policy"].split(";")]
+    return {name: words for name, *words in parts}
+
+
+def test_html_is_kept_apart_from_the_viewer(ask: Callable[..., Answer], folder: Path) -> None:
+    """Whoever made a folder may have written any file in it: without an origin it reads nothing here."""
+    run = folder / "deep" / "one"
+    for name in ("theirs.html", "theirs.HTML", "drawing.svg"):
+        (run / name).write_text("<script>alert(1)</script>")
+        found = policy(ask(f"/file/deep/one/{name}"))
+        assert found["sandbox"] == [] and found["default-src"] == ["'none'"] and "script-src" not in found
+    for name in ("deep/one/report.html", "study/study.html"):
+        found = policy(ask(f"/file/{name}"))
+        assert found["sandbox"] == ["allow-scripts"] and found["default-src"] == ["'none'"]
+        assert found["script-src"] == ["'unsafe-inline'"] and "connect-src" not in found
+    assert "sandbox" not in policy(ask("/"))
+
+
+def test_a_run_that_failed_whole_says_so(
+    tmp_path: Path, write_run: Callable[..., Path], make_record: Callable[..., Record]
+) -> None:
+    cells = ["fgsm_evade_snr-db-20", "noise_evade_snr-db-20"]
+    whole = [Record(cell=cell, clip=EVERY, status="failed", reason="weights are gone") for cell in cells]
+    unread = [Record(cell=LOADING, clip="a", status="failed", reason="no sound")]
+    write_run(tmp_path / "gone", whole)
+    write_run(tmp_path / "unread", unread)
+    write_run(tmp_path / "part", [*whole, *unread, make_record(cells[0], "b", broken=True)])
+    write_run(tmp_path / "begun", [])
+    damaged = write_run(tmp_path / "damaged", unread)
+    (damaged / "trials.jsonl").write_text('{"cell": 5}\n')
+    about = write_run(tmp_path / "about", unread)
+    (about / "about.json").write_text('{"run": 5}')
+    assert {item.path: item.trouble for item in Shelf(tmp_path).items()} == {
+        "gone": "nothing could be run: weights are gone",
+        "unread": "nothing could be run: no sound",
+        "part": "",
+        "begun": "",
+        "damaged": "trials.jsonl, line 1, field 'cell': expected a valid string, got 5; restore that line "
+        "from a copy, or delete it.",
+        "about": "about.json, line 1, field 'run': expected a valid string, got 5; restore it from a copy of "
+        "the run.",
+    }
+    # Tried again, and now there is something.
+    with (tmp_path / "gone" / "trials.jsonl").open("a") as file:
+        file.write(make_record(cells[0], "b", broken=True).to_line() + "\n")
+    assert [item.trouble for item in Shelf(tmp_path).search("gone")] == [""]
+    assert [item.path for item in Shelf(tmp_path).search("nothing could be run")] == ["unread"]
+
+
+def test_a_failed_run_is_marked_in_the_list(ask: Callable[..., Answer], folder: Path) -> None:
+    line = Record(
+        cell="fgsm_evade_snr-db-20", clip=EVERY, status="failed", reason="no <b>weights</b>"
+    ).to_line()
+    (folder / "two" / "trials.jsonl").write_text(line + "\n")
+    assert b'<p class="flag">nothing could be run: no &lt;b&gt;weights&lt;/b&gt;</p>' in ask("/")[2]
+    assert b"all clips" in ask("/records/two")[2]
+
+
+def test_copies_in_a_leaderboard_are_no_runs(folder: Path, write_run: Callable[..., Path]) -> None:
+    before = {item.path for item in Shelf(folder).items()}
+    write_site([folder / "deep" / "one"], folder / "site")
+    (copy,) = (folder / "site" / "runs").iterdir()
+    assert {path.name for path in copy.iterdir()} == {"plan.yaml", "report.html"}
+    assert {item.path for item in Shelf(folder).items()} == {*before, "site"}
+    # A run that lies there itself is one, even before it has records.
+    begun = write_run(folder / "site" / "runs" / "begun", [])
+    (begun / "trials.jsonl").unlink()
+    assert {item.path for item in Shelf(folder).items()} == {*before, "site", "site/runs/begun"}
+
+
+PROBE = """<!doctype html><title>theirs</title><p id="found">nothing</p><script>
+document.getElementById("found").textContent = "ran";
+fetch("/").then(answer => answer.text()).then(
+  text => { document.getElementById("found").textContent = "read " + text.length; },
+  () => { document.getElementById("found").textContent = "ran, read nothing from " + window.origin; });
+</script>"""
+
+
+@pytest.mark.slow
+def test_a_page_of_a_stranger_reads_nothing_and_a_report_is_drawn(tmp_path: Path) -> None:
+    """In a browser: a script in a page that we could have written has no origin, in any other it does not
+    run; and the charts of a true report are drawn."""
+    api = pytest.importorskip("playwright.sync_api", reason="needs Playwright (pip install playwright)")
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium on the path")
+    run = Path(shutil.copytree(KEPT / "classifier", tmp_path / "true"))
+    write_report(RunFolder(run))
+    shutil.copytree(KEPT / "classifier", tmp_path / "forged")
+    (tmp_path / "forged" / "report.html").write_text(PROBE)
+    (tmp_path / "forged" / "other.html").write_text(PROBE)
+    with make_server(tmp_path) as server, api.sync_playwright() as playwright:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page, troubles = chromium.new_page(), list[str]()
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        base = f"http://127.0.0.1:{server.server_address[1]}/file"
+        page.goto(f"{base}/true/report.html")
+        page.wait_for_selector(".chart svg", timeout=20_000)
+        sizes = page.evaluate("[...document.images].map(image => image.naturalWidth)")
+        assert sizes and all(sizes)
+        page.wait_for_function("[...document.querySelectorAll('audio')].every(one => one.duration > 0)")
+        assert page.locator("audio").count() > 0 and troubles == []
+        page.goto(f"{base}/forged/report.html")
+        page.wait_for_function("document.getElementById('found').textContent.includes('read')")
+        assert page.locator("#found").inner_text() == "ran, read nothing from null"
+        page.goto(f"{base}/forged/other.html")
+        assert page.locator("#found").inner_text() == "nothing"
+        chromium.close()
+        server.shutdown()
 
 
 @pytest.mark.parametrize(
@@ -175,7 +348,7 @@ def test_a_damaged_record_is_told_with_its_place(ask: Callable[..., Answer], fol
     path = folder / "two" / "trials.jsonl"
     path.write_text('{"cell": "c", "clip": "a", "status": "ok", "parts": null}\n')
     status, _, body = ask("/records/two")
-    assert status == 422 and b"trials.jsonl, at byte 0: expected a record" in body
+    assert status == 422 and b"trials.jsonl, line 1, field 'parts': expected" in body
 
 
 def test_text_of_records_is_escaped(ask: Callable[..., Answer], folder: Path) -> None:

@@ -76,7 +76,8 @@ def test_rows_figures_and_links(two: list[Path], tmp_path: Path) -> None:
     ]  # fmt: skip
     assert first[0].startswith("python:nobody:one") and second[0].startswith("python:nobody:two")
     # 2 of 4 and 1 of 4; Clopper-Pearson.
-    assert first[3] == "50\N{NO-BREAK SPACE}%[6.8, 93.2]" and first[4] == "25\N{NO-BREAK SPACE}%[0.6, 80.6]"
+    assert first[3] == "50\N{NO-BREAK SPACE}%[6.8, 93.2]1 attack, 1 pass"
+    assert first[4] == "25\N{NO-BREAK SPACE}%[0.6, 80.6]1 attack, 1 pass"
     assert second[3].startswith("100\N{NO-BREAK SPACE}%")
     local = [link for link in page.links if not link.startswith("#")]
     assert all((tmp_path / "site" / link).is_file() for link in local)
@@ -149,7 +150,7 @@ def test_seeds_become_one_row(tmp_path: Path, write_run: Callable[..., Path], ma
     page = Page(write_site(runs, tmp_path / "site").read_text())
     (_, row) = page.rows
     # 50 % and 100 %: mean 75 %, from the low end of the one to the high end of the other.
-    assert row[3] == "75\N{NO-BREAK SPACE}%[6.8, 100.0]2 seeds: 50.0 to 100.0"
+    assert row[3] == "75\N{NO-BREAK SPACE}%[6.8, 100.0]2 seeds: 50.0 to 100.01 attack, 1 pass"
     assert row[-1].count("plan") == 2
 
 

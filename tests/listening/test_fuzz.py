@@ -28,7 +28,7 @@ OPERATIONS = (
 
 @pytest.fixture
 def fuzzed(make_site: Any, tmp_path: Any) -> tuple[Any, Any]:
-    limits = Limits(session_burst=1e9, address_burst=1e9)
+    limits = Limits(session_burst=1e9, address_burst=1e9, joins_an_hour=1e9, wrong_tokens=10**9)
     site = make_site("abx", f"sqlite:///{tmp_path / 'a.db'}", settings={"limits": limits})
     return site, schemathesis.openapi.from_asgi("/api/openapi.json", site.app)
 

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 import typer
+from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 from sottovoce.cli import listen_serve
 from sottovoce.errors import InputError, StoreError
+from sottovoce.listening.limits import Limits
 
 
 @pytest.fixture
@@ -20,8 +22,12 @@ def said(monkeypatch, maker):
     app.command()(listen_serve.serve)
     study = maker.write(maker.content("abx") | {"volume": False})
 
+    def keep(app, door, workers, console, told, guard) -> None:
+        run.app, run.guard = app, guard
+        told()
+
     def run(*arguments: str) -> str:
-        monkeypatch.setattr(listen_serve, "run", lambda app, door, workers, console, told: told())
+        monkeypatch.setattr(listen_serve, "run", keep)
         result = CliRunner().invoke(app, [str(study), "--port", "0", *arguments], env={"COLUMNS": "200"})
         if result.exception is not None:
             raise result.exception
@@ -85,6 +91,45 @@ def test_frames(said):
         "https://www.mturkcontent.com",
         "https://a.org:8443",
     )
+
+
+def test_it_answers_to_its_own_names_alone(said):
+    def ask(host: str) -> int:
+        return TestClient(said.app, base_url=f"http://{host}").get("/healthz").status_code
+
+    said()
+    assert [ask(host) for host in ("127.0.0.1:8765", "localhost", "evil.example")] == [200, 200, 421]
+    said("--host-name", "study.example.org", "--host-name", "other.example.org")
+    assert [ask(host) for host in ("study.example.org", "other.example.org", "evil.example")] == [
+        200,
+        200,
+        421,
+    ]
+    with pytest.raises(InputError, match="expected --host-name"):
+        said("--host-name", "https://study.example.org")
+
+
+def test_it_believes_a_proxy_where_it_is_told_of_one(said):
+    said()
+    assert not said.guard.is_proxy("127.0.0.1")
+    assert said.guard.configure(said.app).proxy_headers is False
+    said("--https")
+    assert said.guard.is_proxy("127.0.0.1") and said.guard.is_proxy("::1")
+    assert not said.guard.is_proxy("10.0.0.1")
+    said("--https", "--proxy", "10.0.0.0/8")
+    assert said.guard.is_proxy("10.0.0.1") and not said.guard.is_proxy("127.0.0.1")
+    with pytest.raises(InputError, match="expected --proxy"):
+        said("--proxy", "nginx")
+
+
+def test_it_limits_what_an_address_may_do(said):
+    said()
+    # The defaults of the command are those of a server without one.
+    assert said.guard.limits == Limits()
+    said("--joins", "1", "--connections", "7")
+    assert said.guard.limits.connections == 7
+    client = TestClient(said.app, base_url="http://localhost")
+    assert [client.post("/api/sessions", json={}).status_code for _ in range(2)] == [201, 429]
 
 
 @pytest.mark.parametrize(

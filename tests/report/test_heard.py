@@ -70,8 +70,7 @@ def test_the_curve(tmp_path: Path) -> None:
     page = written(tmp_path, {"p-heard": LEARNED})
     (block,) = re.findall(r'data-chart="heard-0">(.*?)</script>', page, flags=re.DOTALL)
     spec = json.loads(block)
-    rows = [row for data in spec["datasets"].values() for row in data] if "datasets" in spec else []
-    rows = rows or [row for layer in spec["layer"] for row in layer.get("data", {}).get("values", [])]
+    rows = spec["data"]["values"]
     points = {(row["p"], row["share"]) for row in rows if row.get("attack") == "pgd"}
     assert points == {(0.0, 0.0), (0.1, 0.25), (0.2, 0.5), (0.3, 0.75), (0.6, 1.0), (1.0, 1.0)}
     noise = {(row["p"], row["share"]) for row in rows if row.get("attack") == "white noise"}

@@ -19,7 +19,7 @@ from scipy import stats
 
 from sottovoce.audit.plan import make_plan
 from sottovoce.audit.store import RunFolder
-from sottovoce.core.record import Record
+from sottovoce.core.record import LOADING, Record
 from sottovoce.errors import InputError
 from sottovoce.report.html import write_report
 
@@ -131,7 +131,7 @@ def fill(folder: RunFolder) -> None:
                     ]
                 )
         writer.write(
-            [Record(cell="load", clip="torn", status="failed", reason="expected audio, got 0 bytes.")]
+            [Record(cell=LOADING, clip="torn", status="failed", reason="expected audio, got 0 bytes.")]
         )
 
 
@@ -242,7 +242,7 @@ def test_a_defense_or_label_that_looks_like_markup_stays_text(report: Callable[.
 
 
 def test_failures_are_listed_with_their_reason(page: Page) -> None:
-    assert "Clips that failed clip where reason torn load expected audio, got 0 bytes." in page.text
+    assert "Clips that failed clip where reason torn all cells expected audio, got 0 bytes." in page.text
 
 
 def test_a_clip_without_a_value_shows_a_dash_and_says_why(page: Page) -> None:
@@ -280,7 +280,7 @@ def test_least_and_most_audible_examples_are_told_apart(page: Page) -> None:
 
 
 def test_charts_carry_aggregates_with_intervals(page: Page) -> None:
-    rows = next(iter(page.charts["success-0"]["datasets"].values()))
+    rows = page.charts["success-0"]["data"]["values"]
     assert len(rows) == 6
     found = {(row["attack"], row["asked"]): (row["success"], row["low"], row["high"]) for row in rows}
     assert found["pgd", 40.0] == (0.75, 0.1941, 0.9937)
@@ -295,8 +295,8 @@ def test_boxes_are_quantiles(report: Callable[..., Page]) -> None:
         ]
 
     page = report(records, attacks=["pgd"], budgets=["snr(db=20)"])
-    rows = list(page.charts["distortion-max"]["datasets"].values())
-    whole = next(row for table in rows for row in table if row.get("part") == "whole clip")
+    rows = page.charts["distortion-max"]["data"]["values"]
+    whole = next(row for row in rows if row["part"] == "whole clip")
     # 21 values, -40 to -20: the quantile of share p is -40 + 20 p.
     assert [whole[f"q{k}"] for k in range(5)] == [-39.0, -35.0, -30.0, -25.0, -21.0]
     assert whole["n"] == 21
@@ -359,8 +359,8 @@ def test_what_has_no_data_is_left_out(report: Callable[..., Page]) -> None:
 
 
 def test_a_run_in_which_everything_failed_still_has_a_report(report: Callable[..., Page]) -> None:
-    page = report(lambda folder: [Record(cell="load", clip="x", status="failed", reason="broken file.")])
-    assert "broken file." in page.text
+    page = report(lambda folder: [Record(cell=LOADING, clip="x", status="failed", reason="broken file.")])
+    assert "broken file." in page.text and "all cells" in page.text
     assert not page.charts
 
 
@@ -374,10 +374,13 @@ def test_lost_audio_is_said_so(report: Callable[..., Page]) -> None:
 
 def test_files_outside_the_folder_are_not_read(report: Callable[..., Page], tmp_path: Path) -> None:
     soundfile.write(tmp_path / "secret.flac", np.zeros(800), 16000)
-    away = {"clean": "../secret.flac", "adversarial": "../secret.flac"}
-    page = report(
-        lambda folder: [make_record(folder, "pgd_evade_snr-db-20", "a", fooled=True, db=20, audio=away)]
-    )
+    away = {"clean": "out.flac", "adversarial": "out.flac"}
+
+    def linked(folder: RunFolder) -> list[Record]:
+        (folder.path / "out.flac").symlink_to(tmp_path / "secret.flac")
+        return [make_record(folder, "pgd_evade_snr-db-20", "a", fooled=True, db=20, audio=away)]
+
+    page = report(linked)
     assert "expected a file in the folder of the run" in page.text and not page.all("audio")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade
-from sottovoce.core.target import check_clips
+from sottovoce.core.target import Target, check_clips
 from sottovoce.core.weights import read_weights, save_weights
 from sottovoce.data.load import Clip
 from sottovoce.errors import InputError, UnknownName
@@ -65,6 +66,13 @@ def clips() -> AudioBatch:
 def test_detectors_keep_the_laws(clips: AudioBatch) -> None:
     check_target(cnn(), clips)
     check_target(embedding(), clips)
+
+
+def test_scores_of_nan_are_no_answer(
+    check_nan: Callable[[Target, AudioBatch], None], clips: AudioBatch
+) -> None:
+    check_nan(cnn(), clips)
+    check_nan(embedding(), clips)
 
 
 def test_a_clip_is_the_mean_of_the_probabilities_of_its_segments(clips: AudioBatch) -> None:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade
-from sottovoce.core.target import check_clips
+from sottovoce.core.target import Target, check_clips
 from sottovoce.errors import InputError, MissingExtra
 from sottovoce.targets.huggingface import HuggingFaceClassifier, load_classifier
 
@@ -157,6 +158,13 @@ def test_logits_equal_those_of_the_published_pipeline(built: Any, kind: str) -> 
         batch = batch_of(samples)
         expected = published_logits(model, extractor, batch)
         torch.testing.assert_close(target.scores(batch, draws=DRAWS), expected, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_of_nan_are_no_answer(
+    built: Any, check_nan: Callable[[Target, AudioBatch], None], kind: str
+) -> None:
+    check_nan(built[kind][0], batch_of(8_000, 3_001, 5_432))
 
 
 @pytest.mark.parametrize("kind", KINDS)

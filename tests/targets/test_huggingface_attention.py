@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Force
-from sottovoce.core.target import Matches, check_clips
+from sottovoce.core.target import Matches, Target, check_clips
 from sottovoce.errors import InputError, MissingExtra
 from sottovoce.targets.features import KaldiNormalised
 from sottovoce.targets.huggingface import load_huggingface
@@ -189,6 +190,14 @@ def test_transcripts_in_a_ragged_batch_are_those_the_library_generates(
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_laws_of_targets_hold(built: Any, kind: str) -> None:
     check_target(built[kind][0], labels=["abc", "fed", "a b", ""])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("beams", [1, 3])
+def test_scores_of_nan_are_no_answer(
+    check_nan: Callable[[Target, AudioBatch], None], kind: str, beams: int, tmp_path: Path
+) -> None:
+    check_nan(load_huggingface(save(tmp_path, kind), beams=beams), batch_of(8_000, 3_001, 5_432, 8_000))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -4,6 +4,7 @@ pipeline."""
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Force
-from sottovoce.core.target import Matches, Timings
+from sottovoce.core.target import Matches, Target, Timings
 from sottovoce.errors import InputError
 from sottovoce.targets.huggingface import load_huggingface
 from sottovoce.targets.huggingface_ctc import HuggingFaceCtc, can_share, load_ctc, vocabulary_of
@@ -153,6 +154,14 @@ def test_log_probs_in_a_ragged_batch_are_those_of_the_published_pipeline(
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_laws_of_targets_hold(built: Any, kind: str) -> None:
     check_target(on_one_pass(built[kind][0]))
+
+
+def test_scores_of_nan_are_no_answer(
+    built: Any, check_nan: Callable[[Target, AudioBatch], None], tmp_path: Path
+) -> None:
+    check_nan(built["wav2vec2"][0], batch_of(8_000, 3_001, 5_432))
+    check_nan(on_one_pass(built["wav2vec2"][0]), batch_of(8_000, 3_001, 5_432))
+    check_nan(load_huggingface(save(tmp_path, make("wav2vec2")), beams=3), batch_of(8_000, 3_001, 5_432))
 
 
 @pytest.mark.parametrize("kind", ["wav2vec2", "data2vec-audio"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import sys
 import types
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,15 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Force
-from sottovoce.core.target import Matches, Timings
-from sottovoce.errors import InputError, MissingExtra
-from sottovoce.targets.speechbrain import SpeechBrainAttention, SpeechBrainCtc, load_speechbrain, wrap
+from sottovoce.core.target import Matches, Target, Timings
+from sottovoce.errors import InputError, MissingExtra, ScoreError
+from sottovoce.targets.speechbrain import (
+    SpeechBrainAttention,
+    SpeechBrainCtc,
+    _readable,
+    load_speechbrain,
+    wrap,
+)
 from sottovoce.testing import check_attack, check_target
 
 RATE = 16_000
@@ -470,6 +477,26 @@ def test_a_ctc_head_obeys_the_laws(ctc: SpeechBrainCtc) -> None:
 
 def test_an_attention_decoder_obeys_the_laws(attention: SpeechBrainAttention) -> None:
     check_target(attention, labels=["abc", "A", "b c", ""])
+
+
+def test_scores_of_nan_are_no_answer(
+    ctc: SpeechBrainCtc, check_nan: Callable[[Target, AudioBatch], None]
+) -> None:
+    check_nan(ctc, batch_of(8_000, 3_200, 4_800))
+    greedy = wrap("stand-in", StandIn(8, Pieces(), decoder=S2SRNNGreedySearcher()).eval())
+    check_nan(greedy, batch_of(8_000, 3_200, 4_800))
+
+
+def test_the_beams_of_a_clip_stand_together_in_a_searchers_scores() -> None:
+    """Three clips of one length with two beams each: rows 2 and 3 are the second clip's."""
+    last = nn.Linear(2, 3)
+    hidden = torch.ones(6, 1, 2)
+    hidden[3] = torch.nan
+    with pytest.raises(ScoreError, match=r"^clip 'b': "), _readable(last, ["a", "b", "c"]):
+        last(hidden)
+    assert not last._forward_hooks
+    with pytest.raises(ScoreError, match=r"^clip 'a, b': "), _readable(last, ["a", "b"]):
+        last(hidden[3:4])
 
 
 def test_the_loss_of_a_label_is_worked_out_by_hand(attention: SpeechBrainAttention) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Language, detect_languages
-from sottovoce.core.target import Languages, check_clips
+from sottovoce.core.target import Languages, Target, check_clips
 from sottovoce.errors import InputError, MissingExtra, MissingPower, UnknownName
 from sottovoce.targets import whisper, whisper_checkpoint
 from sottovoce.targets.whisper import Whisper, load_whisper
@@ -267,6 +267,13 @@ def test_english_keeps_the_laws(made: Made, name: str) -> None:
 @pytest.mark.parametrize("name", ["multilingual", "multilingual.pt"])
 def test_multilingual_keeps_the_laws(made: Made, name: str) -> None:
     check_target(load_whisper(made(name)), quick_clips())
+
+
+@pytest.mark.parametrize(("kind", "beams"), [("english", 1), ("english", 3), ("multilingual", 1)])
+def test_scores_of_nan_are_no_answer(
+    made: Made, check_nan: Callable[[Target, AudioBatch], None], kind: str, beams: int
+) -> None:
+    check_nan(load_whisper(made(kind), beams=beams), quick_clips())
 
 
 @pytest.mark.parametrize("kind", ["english", "multilingual"])

@@ -91,7 +91,7 @@ class Crowd:
     def story(self, attack: Any, fooled: int) -> str:
         """How a perturbation was made, as JSON: the settings, and how many of the clips it fools."""
         aim = {item.name: getattr(self.goal, item.name) for item in fields(self.goal)}
-        for name in ("references", "canonical"):
+        for name in ("references", "canonical", "truths"):
             aim.pop(name)
         facts = {
             "attack": {"kind": type(attack).__name__, **asdict(attack)},

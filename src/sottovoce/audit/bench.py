@@ -13,15 +13,17 @@ from sottovoce.audit.fit import fit_perturbation, fitted_cell, open_clips, usabl
 from sottovoce.audit.opening import find_device, open_target
 from sottovoce.audit.plan import Cell, Plan
 from sottovoce.audit.probe import probe_measures, probe_work
-from sottovoce.audit.task import AttackTask, Done, FitTask, ProbeTask, Task
+from sottovoce.audit.repeat import CLIPS, hear_twice
+from sottovoce.audit.task import AttackTask, Done, FitTask, ProbeTask, RepeatTask, Task
 from sottovoce.audit.work import FAILURES, Runner, Work, assemble, explain, failed
 from sottovoce.core.attack import Attack
 from sottovoce.core.metric import Metric
 from sottovoce.core.record import LOADING, Record
 from sottovoce.core.target import Target
+from sottovoce.core.transform import Unsteady
 from sottovoce.core.universal import Perturbation
 from sottovoce.data.load import Clip, Corpus, Entry, Failure
-from sottovoce.errors import InputError
+from sottovoce.errors import InputError, exits_are_errors
 
 
 @dataclass
@@ -55,6 +57,7 @@ class Bench:
         self._corpus: tuple[str, Corpus] | None = None
         self._page: Page | None = None
         self._run, self._sent = "", set[str]()
+        self._unsteady = ""
 
     def offer(self, model: str, target: Target) -> None:
         """A target that is open already, for plans with this `model`."""
@@ -64,13 +67,19 @@ class Bench:
         """Let go of everything."""
         self._target = self._corpus = self._page = None
 
+    def treat(self, plan: Plan, *, steady: bool) -> None:
+        """Take the plan's model for one that answers the same clips alike, or for one that does not."""
+        if steady == (self._unsteady == plan.model):
+            self._unsteady, self._page = "" if steady else plan.model, None
+
     def target(self, plan: Plan) -> Target:
-        """The bare target of a plan."""
+        """The bare target of a plan; one that does not repeat itself counts as random."""
         if self._target is None or self._target[0] != plan.model:
             # First let go of the last one: two may not fit on the device.
             self._target = self._page = None
             self._target = plan.model, open_target(plan.model, self.device)
-        return self._target[1]
+        bare = self._target[1]
+        return bare if bare.repeats and self._unsteady != plan.model else Unsteady(bare)
 
     def corpus(self, plan: Plan) -> Corpus:
         """The clips of a plan."""
@@ -88,16 +97,31 @@ class Bench:
             page.works[cell] = assemble(plan, _find(page, cell), self.target(plan))
         return page.works[cell]
 
+    @exits_are_errors()
     def do(self, task: Task) -> Done:
         """The task done. A clip that fails is a record that says so; a bad plan raises."""
+        self.treat(task.plan, steady=task.steady)
+        if isinstance(task, RepeatTask):
+            return self._repeat(task)
         if isinstance(task, FitTask):
             return self._fit(task)
         return self._attack(task) if isinstance(task, AttackTask) else self._probe(task)
 
+    def _repeat(self, task: RepeatTask) -> Done:
+        plan, clips = task.plan, list[Clip]()
+        for name in task.clips:
+            clips += self._load(plan, (name,))[0]
+            if len(clips) == CLIPS:
+                break
+        target = self.target(plan)
+        found = hear_twice(target, clips, batch=plan.batch, device=self.device, seed=plan.seed)
+        return Done(task, repeated=found)
+
     def _fit(self, task: FitTask) -> Done:
         work, corpus = self.work(task.plan, task.cell), self.corpus(task.plan)
         try:
-            found = fit_perturbation(task.plan, work, corpus, self.target(task.plan), self.device)
+            with exits_are_errors():
+                found = fit_perturbation(task.plan, work, corpus, self.target(task.plan), self.device)
         except FAILURES as error:
             return Done(task, reason=explain(error))
         with TemporaryDirectory() as place:

@@ -16,19 +16,23 @@ from sottovoce.audit.certify_store import Certified, CertifyFolder
 from sottovoce.audit.defense import Defense, parts_of
 from sottovoce.audit.fit import open_clips, usable
 from sottovoce.audit.lock import hold
+from sottovoce.audit.private import roots_of
+from sottovoce.audit.probe import spread
+from sottovoce.audit.repeat import CLIPS, LOOKED_AT, hear_twice
 from sottovoce.audit.run import Advance, find_device, open_target
 from sottovoce.audit.store import describe
 from sottovoce.audit.used_weights import digest_weights
 from sottovoce.audit.work import FAILURES, explain
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.memory import out_of_memory
+from sottovoce.core.paths import hide_paths
 from sottovoce.core.target import Target
 from sottovoce.core.vote import Vote
 from sottovoce.data.load import Clip, Corpus, collate
 from sottovoce.defenses.bounds import Count, Sampling, radius_snr_db
 from sottovoce.defenses.certificates import Certificate, Within, certify, check_wer, word_errors
 from sottovoce.defenses.noisy_passes import Smoothed, certified_sigma
-from sottovoce.errors import InputError, StoreError
+from sottovoce.errors import InputError, StoreError, exits_are_errors
 
 USUAL_WER = 0.25
 SAVE_SECONDS = 5.0
@@ -118,7 +122,8 @@ class Certifier:
         """The clip's certificate, or why there is none."""
         try:
             batch = collate([clip]).to(self.device)
-            return self._describe(clip, batch, self._certify(clip, batch))
+            with exits_are_errors():
+                return self._describe(clip, batch, self._certify(clip, batch))
         except StoreError:
             raise
         except FAILURES as error:
@@ -127,7 +132,7 @@ class Certifier:
                     f"expected memory for a batch of noisy copies of {len(clip.waveform)} samples, got too "
                     "little; take a smaller --batch and give the same command again to go on."
                 ) from None
-            return failed(clip.id, clip.label, explain(error))
+            return failed(clip.id, clip.label, hide_paths(explain(error), roots_of(self.plan.data)))
 
     def _certify(self, clip: Clip, batch: AudioBatch) -> Certificate:
         sampling, known = self.plan.sampling(), self.folder.progress()
@@ -183,7 +188,7 @@ class Certifier:
             stop=found.stop,
             seconds=len(clip.waveform) / clip.sample_rate,
             length_l2=length,
-            loaded=clip.loaded,
+            loaded=hide_paths(clip.loaded, roots_of(self.plan.data)),
         )
 
 
@@ -215,6 +220,7 @@ def run_certify(
     corpus = open_clips(plan.data, target)
     # The clips that an audit with this limit takes, whatever the seed.
     corpus = corpus.limit(plan.limit) if plan.limit is not None else corpus
+    _check_steady(plan, target, corpus, device, batch)
     folder = CertifyFolder(out)
     certifier = Certifier(plan, smoothed, defense.vote, folder, device, advance)
     with hold(folder.path):
@@ -228,13 +234,33 @@ def run_certify(
     return folder
 
 
+def _check_steady(plan: CertifyPlan, target: Target, corpus: Corpus, device: str, batch: int | None) -> None:
+    """Refuse a model with randomness of its own, also one that does not say so."""
+    clips: list[Clip] = []
+    some = replace(corpus, entries=tuple(spread(corpus.entries, LOOKED_AT)))
+    for chunk in some.chunks(1, target.sample_rate):
+        clips += usable(target, chunk.clips)[0]
+        if len(clips) == CLIPS:
+            break
+    found = hear_twice(target, clips, batch=batch or CLIPS, device=device, seed=plan.seed)
+    if not found.steady:
+        raise InputError(
+            "expected a model without randomness behind the noise, got one that answers the same clip in "
+            f"different ways (of {found.clips} clips decoded twice, {found.texts} got another text and "
+            f"{found.scores} other scores); switch its dropout or random crops off."
+        )
+
+
 def certify_clips(certifier: Certifier, corpus: Corpus) -> None:
     """Certify clips one after the other and record each as it ends."""
     target, folder = certifier.smoothed.target, certifier.folder
     with folder.writer() as writer:
         for clips, failures in corpus.chunks(1, target.sample_rate):
             clips, refused = usable(target, clips)
-            unfit = [failed(item.id, item.label, item.reason) for item in [*failures, *refused]]
+            unfit = [
+                failed(item.id, item.label, hide_paths(item.reason, roots_of(certifier.plan.data)))
+                for item in [*failures, *refused]
+            ]
             writer.write([*unfit, *map(certifier.record, clips)])
             certifier.advance(certifier.plan.passes * len(unfit), "loading")
     folder.clear_progress()

@@ -6,13 +6,17 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, ClassVar, Literal, final
+
+from pydantic import ConfigDict, TypeAdapter
 
 from sottovoce.audit.store import prepare_folder
+from sottovoce.core.ranges import Count, Finite, NotNegative, Positive, Share
 from sottovoce.core.record import RecordWriter, read_lines
 from sottovoce.core.statistics import Interval, clopper_pearson, ratio_bootstrap
+from sottovoce.core.strict import STRICT, parse_json
 from sottovoce.errors import StoreError
 
 MOST_ROWS = 12
@@ -29,7 +33,11 @@ class Certified:
         label is under k too. errors, words: of the elected transcript against the label.
     radius: L2; null where the procedure abstains. snr_db: of the loudest perturbation inside the radius; null
         for a clip of zeros too.
+
+    A line is checked against the types, and the ranges that they name, that the fields have here.
     """
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     clip: str
     status: Literal["ok", "failed"]
@@ -37,28 +45,28 @@ class Certified:
     label: str = ""
     elected: str = ""
     right: bool | None = None
-    errors: int | None = None
-    words: int | None = None
-    radius: float | None = None
-    snr_db: float | None = None
-    lower: float | None = None
-    successes: int | None = None
-    passes: int | None = None
+    errors: Count | None = None
+    words: Count | None = None
+    radius: NotNegative | None = None
+    snr_db: Finite | None = None
+    lower: Share | None = None
+    successes: Count | None = None
+    passes: Count | None = None
     stop: str = ""
-    seconds: float | None = None
-    length_l2: float | None = None
+    seconds: Positive | None = None
+    length_l2: NotNegative | None = None
     loaded: str = ""
 
     def to_line(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False)
 
     @classmethod
-    def from_line(cls, line: str) -> Certified:
-        content = json.loads(line)
-        if not isinstance(content, dict):
-            raise ValueError("not a JSON object")
-        known = {item.name for item in fields(cls)}
-        return cls(**{name: value for name, value in content.items() if name in known})
+    def from_line(cls, line: str | bytes) -> Certified:
+        """Raises `sottovoce.core.strict.Mistake`."""
+        return parse_json(line.encode() if isinstance(line, str) else line, _CHECKED)
+
+
+_CHECKED = TypeAdapter(Certified)
 
 
 @final

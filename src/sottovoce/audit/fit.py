@@ -15,7 +15,7 @@ from sottovoce.core.target import Target, check_clips
 from sottovoce.core.universal import Perturbation, UniversalAttack
 from sottovoce.data.corpora import open_corpus
 from sottovoce.data.load import Clip, Corpus, Failure, collate
-from sottovoce.errors import InputError
+from sottovoce.errors import InputError, exits_are_errors
 
 MOST_CLIPS = 240
 OWN = "embedded"
@@ -87,9 +87,10 @@ def usable(target: Target, clips: Sequence[Clip]) -> tuple[list[Clip], list[Fail
     kept, refused = [], []
     for clip in clips:
         try:
-            check_clips(target, collate([clip]))
-            if target.says == "class":
-                target.check_labels([clip.label])
+            with exits_are_errors():
+                check_clips(target, collate([clip]))
+                if target.says == "class":
+                    target.check_labels([clip.label])
             kept.append(clip)
         # Someone's own target may raise anything over a label.
         except Exception as error:

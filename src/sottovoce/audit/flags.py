@@ -10,13 +10,14 @@ from sottovoce.audit.summary import plain
 from sottovoce.core.statistics import exact_binomial_p
 
 Kind = Literal[
-    "attackers", "averaging", "adaptive", "black-box", "one-step", "unprobed", "steps", "passes", "gradients",
-    "unfinished", "failures", "floats", "rounding", "no-noise", "noise", "few-clips", "ears",
+    "repeats", "attackers", "averaging", "adaptive", "black-box", "one-step", "unprobed", "steps", "passes",
+    "gradients", "unfinished", "failures", "floats", "rounding", "no-noise", "noise", "few-clips", "ears",
 ]  # fmt: skip
 STRENGTH: tuple[Kind, ...] = (
-    "attackers", "averaging", "adaptive", "black-box", "one-step", "unprobed", "steps", "passes", "gradients",
+    "repeats", "attackers", "averaging", "adaptive", "black-box", "one-step", "unprobed", "steps", "passes",
+    "gradients",
 )  # fmt: skip
-"""Questions about whether the attacks are as strong as they could be."""
+"""Questions about whether the attacks are as strong as they could be, and what they were judged on."""
 LEVEL = 0.05
 """A paired difference is taken for real where chance alone gives it less often than this."""
 

@@ -23,7 +23,7 @@ STRETCH, STRETCHES = 4096, 8
 
 def take_manifest(corpus: Corpus, data: str) -> Manifest:
     """The manifest of a corpus. data: as the plan names it; places count from there where they lie below."""
-    roots = [_root(data), Path(sottovoce.__file__).parent, cache_root()]
+    roots = [data_root(data), Path(sottovoce.__file__).parent, cache_root()]
     stamps: dict[Path, str | None] = {}
     return {entry.id: _digest(entry, roots, stamps) for entry in corpus}
 
@@ -53,7 +53,7 @@ def _some(clips: list[str]) -> str:
     return ", ".join(clips[:SHOWN]) + (", ..." if len(clips) > SHOWN else "")
 
 
-def _root(data: str) -> Path:
+def data_root(data: str) -> Path:
     """The folder that a corpus's name points to."""
     path = Path(data).expanduser()
     if not path.exists():

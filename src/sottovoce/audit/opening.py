@@ -15,7 +15,7 @@ from sottovoce.audit.parts import Part
 from sottovoce.core.memory import out_of_memory
 from sottovoce.core.target import Says, Target
 from sottovoce.core.weights import noting_files
-from sottovoce.errors import InputError, SottovoceError
+from sottovoce.errors import InputError, SottovoceError, exits_are_errors
 
 _FILES = "_weight_files"
 KEPT = 2
@@ -24,6 +24,7 @@ Kinds = Callable[[str], Says]
 """What a model says, by its name in a plan."""
 
 
+@exits_are_errors()
 def open_target(spec: str, device: str) -> Target:
     """A target from `name`, `name:argument` such as `huggingface:FOLDER`, or `name(setting=value, ...)`."""
     with noting_files() as files:

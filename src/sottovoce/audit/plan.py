@@ -22,7 +22,7 @@ from sottovoce import __version__
 from sottovoce.audit.cell import BUILDERS, Attacker, Cell, attack_kind, can_search, distinct, sight
 from sottovoce.audit.defense import NO_DEFENSE, Defense
 from sottovoce.audit.entries import mistake, within
-from sottovoce.audit.opening import Kinds, kind_of
+from sottovoce.audit.opening import Kinds, guess, kind_of
 from sottovoce.audit.parts import Part
 from sottovoce.audit.rule import CELL, RUN, Rule
 from sottovoce.core.target import Says, Target
@@ -200,7 +200,7 @@ class Plan(BaseModel):
             for attacker in self._forms(defense, attack):
                 for goal, budget in product(self.goals, self.budgets):
                     yield Cell(defense, attack, goal, budget, attacker)
-        box = self._joining(defense)
+        box = self.joining(defense)
         if box is None:
             return
         # One that was asked for by name is refused where it cannot search; this one stays away.
@@ -216,7 +216,7 @@ class Plan(BaseModel):
             return ("black-box",)
         return tuple(attacker for attacker in self.attackers if attacker != "black-box")
 
-    def _joining(self, defense: str) -> Part | None:
+    def joining(self, defense: str) -> Part | None:
         """The black-box attack that joins those of the list; none where one of them will do."""
         if defense == NO_DEFENSE or "black-box" not in self.attackers:
             return None
@@ -303,11 +303,14 @@ def _forget(content: dict[str, Any]) -> dict[str, Any]:
     return content
 
 
-def make_plan(settings: Mapping[str, Any], kinds: Kinds = kind_of) -> Plan:
+def make_plan(settings: Mapping[str, Any], kinds: Kinds | None = None) -> Plan:
     """A checked plan, with the defaults that suit the kind of its model; mistakes become one clear sentence.
 
-    kinds: what a model says, where the entries leave that open; by default the model is opened if need be.
+    kinds: what a model says. None: where its name does not tell, and attacks or budgets are left open, the
+        model is opened; for the size of a batch alone it is not.
     """
+    if kinds is None:
+        kinds = guess if {"attacks", "budgets"} <= set(settings) else kind_of
     with naming_lines(settings):
         plan = read_entries(complete(settings, Plan.usual, kinds))
         plan.check()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -29,6 +30,7 @@ from sottovoce.core.target import Target
 from sottovoce.core.transform import Averaged
 
 Measures = dict[str, Measure]
+Name = TypeVar("Name")
 HEARINGS = 32
 """Fresh passes of a random target over which the objective of a finished example is averaged."""
 MORE = 2
@@ -101,7 +103,7 @@ def _choose(cells: Sequence[Cell], outcomes: Mapping[str, Outcomes], lead: str) 
     return min(strongest.values(), key=rank)[1]
 
 
-def spread(names: Sequence[str], count: int) -> list[str]:
+def spread(names: Sequence[Name], count: int) -> list[Name]:
     """At most `count` of the names, evenly over all of them: neighbours are often of one class."""
     if len(names) <= count:
         return list(names)

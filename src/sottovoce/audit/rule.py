@@ -108,14 +108,19 @@ def same(pattern: str, text: str) -> bool:
     """Whether a text is the one that is named, or one that the pattern stands for."""
     if pattern == text:
         return True
-    if is_pattern(pattern):
-        form = "".join({"*": ".*", "?": "."}.get(letter, re.escape(letter)) for letter in pattern)
-        if re.fullmatch(form, text, re.DOTALL):
-            return True
+    if is_pattern(pattern) and re.fullmatch(_form(pattern), text, re.DOTALL):
+        return True
     try:
         return Part.parse(pattern) == Part.parse(text)
     except InputError:
         return False
+
+
+def _form(pattern: str) -> str:
+    """As a regular expression. A piece between stars is taken where it comes first, and for good, so that no
+    pattern takes long to match."""
+    first, *rest = (re.escape(piece).replace(r"\?", ".") for piece in pattern.split("*"))
+    return first + "".join(f"(?>.*?{piece})" for piece in rest[:-1]) + "".join(f".*{it}" for it in rest[-1:])
 
 
 def is_pattern(text: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import final
 from uuid import uuid4
@@ -21,10 +22,22 @@ from sottovoce.audit.lock import hold
 from sottovoce.audit.manifest import hash_manifest, take_manifest
 from sottovoce.audit.opening import find_device, open_target
 from sottovoce.audit.plan import Cell, Plan
-from sottovoce.audit.probe import probe_tasks
+from sottovoce.audit.private import roots_of, without_paths
+from sottovoce.audit.probe import probe_tasks, spread
+from sottovoce.audit.repeat import LOOKED_AT, Repeated
 from sottovoce.audit.stop import stopping
 from sottovoce.audit.store import RunFolder, describe
-from sottovoce.audit.task import AttackTask, Done, FitTask, Lost, ProbeTask, Task, Unopened, halves
+from sottovoce.audit.task import (
+    AttackTask,
+    Done,
+    FitTask,
+    Lost,
+    ProbeTask,
+    RepeatTask,
+    Task,
+    Unopened,
+    halves,
+)
 from sottovoce.audit.used_weights import digest_plan
 from sottovoce.audit.work import failed, tell
 from sottovoce.core.record import EVERY, LOADING, Key, RecordWriter, Status
@@ -99,7 +112,8 @@ class Driver:
         self.plan, self.folder, self.engine, self.bench = plan, folder, engine, bench
         self.stop, self.advance = stop, advance
         self.retry_failed, self.keep_going = retry_failed, keep_going
-        self.id = uuid4().hex
+        self.id, self.steady = uuid4().hex, True
+        self.roots = roots_of(plan.data, plan.fit)
         self.cells = plan.cells()
         keys = folder.keys()
         self.begun = {cell for cell, clip in keys if clip != EVERY}
@@ -129,9 +143,13 @@ class Driver:
     def _open(self) -> dict[str, str]:
         """Open what the plan names and make the folder. Cells that cannot be put together, and why."""
         plan, bench, broken = self.plan, self.bench, dict[str, str]()
+        bench.treat(plan, steady=True)
         try:
             self.engine.offer(plan.model, bench.target(plan))
             corpus = bench.corpus(plan)
+            repeated = self._hear_twice(corpus)
+        except Stopped:
+            raise
         # Someone's own model may raise anything.
         except Exception as error:
             if not self.keep_going:
@@ -140,6 +158,8 @@ class Driver:
                 raise InputError(tell(error)) from error
             self.folder.prepare(plan, describe(plan.run_id, self.engine.device))
             return {cell.id: tell(error) for cell in self.cells}
+        self.steady = repeated.steady
+        bench.treat(plan, steady=self.steady)
         for cell in self.cells:
             try:
                 bench.work(plan, cell.id)
@@ -158,9 +178,21 @@ class Driver:
             weights=digest_plan(plan, bench.target(plan), bench.metrics(plan)),
         )
         self.folder.prepare(plan, about)
+        self.folder.keep_repeated(repeated)
         if remark:
             self.advance(0, remark)
         return broken
+
+    def _hear_twice(self, corpus: Corpus) -> Repeated:
+        """Whether the model answers the same clips alike: as it was when the run began, or asked now."""
+        known = self.folder.repeated()
+        if known is not None and (known.clips or known.said):
+            return known
+        if self.bench.target(self.plan).paid:
+            return Repeated()
+        some = tuple(spread([entry.id for entry in corpus], LOOKED_AT))
+        found = (done.repeated for done in self._drive([RepeatTask(self.plan, some)]))
+        return sum((each for each in found if each is not None), Repeated())
 
     def _fit(self, corpus: Corpus, writer: RecordWriter) -> tuple[dict[str, bytes], frozenset[str]]:
         """The perturbations of universal cells, by the cell, and the clips that they were fitted on."""
@@ -174,7 +206,7 @@ class Driver:
         missing = dict.fromkeys(fitted_cell(cell).id for cell in wanted if not paths[cell.id].exists())
         tasks = (self._note(FitTask(self.plan, cell), f"fitting {cell}") for cell in missing)
         for done in self._drive(tasks):
-            assert isinstance(done, Done)
+            assert isinstance(done.task, FitTask)
             if done.perturbation is not None:
                 self.folder.save_perturbation(
                     done.perturbation, self.folder.perturbation_path(done.task.cell)
@@ -216,7 +248,9 @@ class Driver:
         for done in self._drive(tasks):
             for sound in done.sounds:
                 self.folder.save_sound(sound)
-            fresh = [record for record in done.records if record.key not in on_record]
+            fresh = [
+                without_paths(record, self.roots) for record in done.records if record.key not in on_record
+            ]
             writer.write(fresh)
             settle(self.folder.path)
             on_record.update({record.key: record.status for record in fresh})
@@ -232,7 +266,7 @@ class Driver:
 
         def feed() -> Iterator[Task]:
             while (task := again.popleft() if again else next(waiting, None)) is not None:
-                yield task
+                yield replace(task, steady=self.steady)
 
         while True:
             for outcome in self.engine.run(feed(), self.stop):
@@ -271,7 +305,8 @@ class Driver:
         for cell, reason in broken.items():
             if cell in self.begun:
                 raise InputError(reason)
-        writer.write([failed(cell, EVERY, "", reason) for cell, reason in broken.items()])
+        whole = [failed(cell, EVERY, "", reason) for cell, reason in broken.items()]
+        writer.write([without_paths(record, self.roots) for record in whole])
         self.cells = [cell for cell in self.cells if cell.id not in broken]
 
     def _label(self, clip: str) -> str:

@@ -28,6 +28,7 @@ from sottovoce.audit.flags import LEVEL, Check, Flag, Pairs
 from sottovoce.audit.heard import OPINIONS
 from sottovoce.audit.plan import PASSES, Cell, Plan
 from sottovoce.audit.probe import steps_of
+from sottovoce.audit.repeat import JUDGED, Repeated
 from sottovoce.audit.summary import CellSummary, Group, Summary
 from sottovoce.core.record import EVERY, Record
 
@@ -40,13 +41,20 @@ FEW_CLIPS = 30
 """Below this a 95 % interval of a rate can be wider than a third of the scale."""
 
 
-def examine(plan: Plan, summary: Summary, probes: Iterable[Record] = ()) -> list[Check]:
-    """Every question that this run can be asked, with its answer."""
+def examine(
+    plan: Plan, summary: Summary, probes: Iterable[Record] = (), repeated: Repeated | None = None
+) -> list[Check]:
+    """Every question that this run can be asked, with its answer.
+
+    repeated: what came of decoding clips twice before it began, where that was done.
+    """
     tried, unfinished = read_probes(probes), _unfinished(plan, summary)
+    steady = repeated is None or repeated.steady
     checks = [
+        _repeats(repeated),
         _attackers(plan),
-        _averaging(plan, tried),
-        _adaptive(plan, summary),
+        _averaging(plan, tried, steady),
+        _adaptive(plan, summary, steady),
         _black_box(summary),
         ask_for_steps(summary),
         None if unfinished else ask_for_probes(plan, tried, summary),
@@ -55,12 +63,25 @@ def examine(plan: Plan, summary: Summary, probes: Iterable[Record] = ()) -> list
         ask_for_gradients(tried),
         unfinished,
         _failures(summary),
-        _rounding(plan, summary),
+        _rounding(plan, summary) if steady or plan.bits is None else None,
         _noise(summary),
         _sizes(summary),
         _ears(summary),
     ]
     return [check for check in checks if check is not None]
+
+
+def _repeats(repeated: Repeated | None) -> Check | None:
+    """A model that answers the same clips in two ways, and does not say so."""
+    if repeated is None or not (repeated.clips or repeated.said):
+        return None
+    evidence = {**repeated.model_dump(), "judged_over": JUDGED}
+    advice = (
+        "switch off dropout, random crops or a state that is kept between calls (evaluation mode leaves "
+        "F.dropout(training=True) on), or take the numbers from `draws` and say random = True"
+    )
+    flags = [] if repeated.steady else [Flag("repeats", "", evidence, advice)]
+    return Check("repeats", repeated.clips, flags)
 
 
 def _attackers(plan: Plan) -> Check | None:
@@ -86,9 +107,9 @@ def _attackers(plan: Plan) -> Check | None:
     return Check("attackers", len(met), flags) if cells else None
 
 
-def _averaging(plan: Plan, tried: list[Tried]) -> Check | None:
+def _averaging(plan: Plan, tried: list[Tried], steady: bool) -> Check | None:
     """A random target whose gradients are those of one pass."""
-    random = [defense for defense in plan.every_defense if _is_random(defense)]
+    random = [defense for defense in plan.every_defense if not steady or _is_random(defense)]
     random += [item.defense for item in tried if item.random and item.defense not in random]
     if not random:
         return None
@@ -112,7 +133,7 @@ def _is_climbed(plan: Plan, defense: str) -> bool:
     return any(cell.defense == defense and climbs(cell) for cell in plan.cells())
 
 
-def _adaptive(plan: Plan, summary: Summary) -> Check | None:
+def _adaptive(plan: Plan, summary: Summary, steady: bool) -> Check | None:
     """An attack that knows the defense and does worse than one that does not: its gradients mislead it."""
     pairs = [
         (group, item, twin)
@@ -126,14 +147,14 @@ def _adaptive(plan: Plan, summary: Summary) -> Check | None:
     for group, item, twin in pairs:
         evidence = _stronger(twin, item, group, summary)
         if evidence is not None:
-            flags.append(Flag("adaptive", item.cell.id, evidence, _try_harder(plan, item.cell)))
+            flags.append(Flag("adaptive", item.cell.id, evidence, _try_harder(plan, item.cell, steady)))
     return Check("adaptive", len(pairs), flags) if pairs else None
 
 
-def _try_harder(plan: Plan, cell: Cell) -> str:
+def _try_harder(plan: Plan, cell: Cell, steady: bool) -> str:
     steps = None if cell.universal else steps_of(cell.attack)
     tries = [f"--attacks '{with_steps(cell.attack, 4 * steps)}'"] if steps else []
-    if _is_random(cell.defense):
+    if not steady or _is_random(cell.defense):
         tries.append(f"--average {4 * (plan.average or PASSES)}")
     return GRADIENT + (f", then try {' and '.join(tries)}" if tries else "")
 

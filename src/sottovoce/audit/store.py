@@ -15,17 +15,18 @@ import orjson
 import torch
 
 from sottovoce import __version__
+from sottovoce.audit.about import ABOUT, CORPUS, read_about, read_corpus
 from sottovoce.audit.lock import NAME as LOCK
 from sottovoce.audit.manifest import Manifest, hash_manifest, refuse, tell_changes
 from sottovoce.audit.opening import guess
 from sottovoce.audit.plan import Plan, make_plan, read_plan
+from sottovoce.audit.repeat import Repeated
 from sottovoce.audit.task import Sound
 from sottovoce.core.record import Key, Record, RecordWriter, Status, latest, read_keys, read_records
 from sottovoce.data.load import Corpus
 from sottovoce.errors import InputError, SottovoceError, StoreError
 from sottovoce.perception.learned import OWN
 
-ABOUT, CORPUS = "about.json", "corpus.json"
 WEIGHTS = "weights"
 """What `about.json` calls the digests of the files of weights that a run uses."""
 PART = ".part"
@@ -84,7 +85,17 @@ class RunFolder:
             raise InputError(f"{self.path / 'plan.yaml'}: {error}") from None
 
     def about(self) -> dict[str, Any]:
-        return _read_about(self.path)
+        return read_about(self.path)
+
+    def repeated(self) -> Repeated | None:
+        """Whether the model answers the same clips alike, as it was when the run began; None: not asked."""
+        found = self.about().get("repeated") if (self.path / ABOUT).exists() else None
+        return None if found is None else Repeated(**found)
+
+    def keep_repeated(self, found: Repeated) -> None:
+        """Write it down, so that whoever goes on with the run treats the model in the same way."""
+        if found != Repeated() and found != self.repeated():
+            _write(self.path / ABOUT, _pretty({**self.about(), "repeated": found.model_dump()}))
 
     def check_corpus(
         self, corpus: Corpus, now: Manifest, *, began: bool, unread: Collection[str] = ()
@@ -104,7 +115,7 @@ class RunFolder:
                 _write(self.path / ABOUT, _pretty({**about, "corpus": hash_manifest(now), **notes}))
             return remark
         if known != hash_manifest(now):
-            before: Manifest = orjson.loads(kept.read_bytes()) if kept.exists() else {}
+            before: Manifest = read_corpus(self.path) if kept.exists() else {}
             mended = {**before, **{clip: now[clip] for clip in unread if clip in before and clip in now}}
             if not before or mended != now:
                 raise refuse(corpus, tell_changes(mended, now) if before else "")
@@ -160,19 +171,6 @@ def _write(path: Path, content: bytes) -> None:
         ) from None
 
 
-def _read_about(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads((path / ABOUT).read_text(encoding="utf-8"))
-        if not isinstance(content, dict):
-            raise ValueError(f"a {type(content).__name__}")
-    except (OSError, ValueError) as error:
-        raise StoreError(
-            f"{path / ABOUT}: expected what is known of the run, an object in JSON, got {error}; put it "
-            "back from a copy of the run."
-        ) from None
-    return content
-
-
 def check_folder(path: Path, name: str, same: Callable[[str], bool]) -> None:
     """Refuse a folder with another plan in the file `name`, or of another version, or with other things.
 
@@ -192,13 +190,15 @@ def check_folder(path: Path, name: str, same: Callable[[str], bool]) -> None:
                 f"expected an empty folder or this plan's, got {path}, which holds other things; "
                 "choose another folder with --out."
             )
+    except StoreError:
+        raise
     except OSError as error:
         raise _cannot_write(path, error) from None
 
 
 def _check_version(path: Path) -> None:
     """Refuse to add to what another version recorded: its figures may mean something else."""
-    about = _read_about(path) if (path / ABOUT).exists() else {}
+    about = read_about(path) if (path / ABOUT).exists() else {}
     began = about.get("versions", {}).get("sottovoce", __version__)
     if began != __version__:
         raise InputError(
@@ -209,7 +209,7 @@ def _check_version(path: Path) -> None:
 
 def _check_weights(path: Path, now: Mapping[str, str] | None) -> None:
     """Refuse to add to what other weights made, whether of the model, of a defense or of an ear."""
-    about = _read_about(path) if (path / ABOUT).exists() else {}
+    about = read_about(path) if (path / ABOUT).exists() else {}
     before = about.get(WEIGHTS)
     if now is None or before == now:
         return

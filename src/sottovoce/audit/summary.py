@@ -31,8 +31,8 @@ class CellSummary:
     clips: int
     failed: int
     skipped: int
-    lost_by_rounding: int
-    """Successes that the float perturbation had and the rounded file has not."""
+    lost_by_rounding: int | None
+    """Successes that the float perturbation had and the rounded file has not; None where nobody can tell."""
     estimates: dict[str, Estimate]
 
     def has(self, metric: str) -> bool:
@@ -102,7 +102,8 @@ class Summary:
     """What became of every clip, by the id of the cell."""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data, NaN as null."""
+        """As plain data, NaN as null; so is the clip of a cell that failed whole, and the cell of a clip that
+        could not be loaded."""
         return {
             "cells": [
                 {
@@ -130,7 +131,7 @@ class Summary:
                 if (found := group.strongest) is not None
             ],
             "failed": [
-                {"clip": record.clip, "cell": record.cell, "reason": record.reason}
+                {"clip": record.clip or None, "cell": record.cell or None, "reason": record.reason}
                 for record in self.failures
             ],
         }
@@ -257,6 +258,8 @@ class Outcomes:
 
     status: Counter[str] = field(default_factory=Counter)
     lost: int = 0
+    unrounded: int = 0
+    """Clips of which it is known what the float perturbation did."""
     parts: dict[str, array[float]] = field(default_factory=dict)
     speakers: list[str] = field(default_factory=list)
     clips: list[str] = field(default_factory=list)
@@ -268,6 +271,7 @@ class Outcomes:
     def add(self, record: Record) -> None:
         self.status[record.status] += 1
         self.lost += bool(record.achieved_unrounded) and not record.achieved
+        self.unrounded += record.achieved_unrounded is not None
         if record.status != "ok":
             return
         for name in record.parts.keys() - self.parts.keys():
@@ -306,7 +310,7 @@ class Outcomes:
             clips=self.status["ok"],
             failed=self.status["failed"],
             skipped=self.status["skipped"],
-            lost_by_rounding=self.lost,
+            lost_by_rounding=self.lost if self.unrounded or not self.clips else None,
             estimates={
                 name: find_metric(name).summarise(self.rows(name), groups=self.speakers)
                 for name in self.parts

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from sottovoce.audit.plan import Plan
+from sottovoce.audit.repeat import Repeated
 from sottovoce.core.record import Record
 from sottovoce.errors import SottovoceError
 
@@ -25,6 +26,7 @@ class AttackTask:
     cell: its id. clips: their ids, as many as are attacked at once.
     perturbation: what a universal attack found, as the content of its file.
     run: which run asks; a process sends the clean sound of a clip once a run.
+    steady: whether the plan's model answers the same clips alike, as far as is known.
     """
 
     plan: Plan
@@ -32,6 +34,7 @@ class AttackTask:
     clips: tuple[str, ...]
     perturbation: bytes | None = None
     run: str = ""
+    steady: bool = True
 
 
 @final
@@ -41,6 +44,7 @@ class FitTask:
 
     plan: Plan
     cell: str
+    steady: bool = True
 
 
 @final
@@ -59,10 +63,22 @@ class ProbeTask:
     steps: int | None
     passes: int
     slopes: bool = False
+    steady: bool = True
 
 
-ClipTask = AttackTask | ProbeTask
-Task = AttackTask | FitTask | ProbeTask
+@final
+@dataclass(frozen=True)
+class RepeatTask:
+    """Four clips decoded twice: the first of these that can be used. See `sottovoce.audit.repeat`."""
+
+    plan: Plan
+    clips: tuple[str, ...]
+    steady: bool = True
+    cell: str = "repeat"
+
+
+ClipTask = AttackTask | ProbeTask | RepeatTask
+Task = AttackTask | FitTask | ProbeTask | RepeatTask
 
 
 @final
@@ -72,6 +88,7 @@ class Done:
 
     perturbation: what was fitted, as the content of its file.
     reason: why nothing could be fitted, where that is so.
+    repeated: what came of decoding clips twice.
     """
 
     task: Task
@@ -79,6 +96,7 @@ class Done:
     sounds: tuple[Sound, ...] = ()
     perturbation: bytes | None = None
     reason: str = ""
+    repeated: Repeated | None = None
 
 
 @final

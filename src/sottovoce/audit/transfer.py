@@ -49,6 +49,14 @@ class Transfer(Target):
         return self.source.random
 
     @property
+    def repeats(self) -> bool:  # type: ignore[override]
+        return self.source.repeats and self.judge.repeats
+
+    @property
+    def paid(self) -> bool:  # type: ignore[override]
+        return self.source.paid or self.judge.paid
+
+    @property
     def shortest(self) -> int:
         return max(self.source.shortest, self.judge.shortest)
 

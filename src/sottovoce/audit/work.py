@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sottovoce.audit.defense import Defense
 from sottovoce.audit.plan import Cell, Plan, attack_kind
+from sottovoce.audit.repeat import JUDGED
 from sottovoce.audit.sound import encode, sound_path
 from sottovoce.audit.task import Sound
 from sottovoce.core.attack import Attack, Trial
@@ -19,22 +20,29 @@ from sottovoce.core.budget import Budget
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Goal
 from sottovoce.core.memory import out_of_memory
+from sottovoce.core.metric import lend
 from sottovoce.core.record import Record
 from sottovoce.core.target import Target
 from sottovoce.core.transform import Averaged
 from sottovoce.core.universal import UniversalAttack
+from sottovoce.core.vote import Passes, Voted
 from sottovoce.data.load import Clip, collate
-from sottovoce.errors import SottovoceError
+from sottovoce.defenses.votes import Majority
+from sottovoce.errors import SottovoceError, exits_are_errors
 from sottovoce.metrics.parts import intensity_level
 
 Measure = Callable[[Trial], Tensor]
 Reasons = Callable[[Trial, Tensor], dict[str, str]]
 Outcome = tuple[list[Record], list[Sound]]
 FAILURES = (Exception,)
-"""What a clip or a fit may end in: whatever someone's own model, attack or metric raises."""
+"""What a clip or a fit may end in: whatever someone's own model, attack or metric raises. `exits_are_errors`
+makes errors of their exits first."""
 HEARINGS = 4
 """Passes of a random target over which a search by scores ranks a perturbation. With one the luckiest draw
 wins; as many as a gradient takes would cost more than they tell, for every member of a population pays."""
+
+AGREED = "agreed"
+"""The fact that says how many further passes over an example say what was judged."""
 
 
 @dataclass
@@ -49,7 +57,8 @@ class Room:
 class Work:
     """A cell with its parts built.
 
-    target: what the examples are judged on.
+    target: what is attacked: the model behind its defense.
+    judge: what the examples are judged on: the target, or most of its passes where it does not repeat itself.
     through: what the attack works on: the target with its gradients averaged, or the bare model.
     name: what its records call the cell.
     facts: what its records say of it.
@@ -58,6 +67,7 @@ class Work:
 
     cell: Cell
     target: Target
+    judge: Target
     through: Target
     attack: Attack | UniversalAttack
     goal: Goal
@@ -67,19 +77,28 @@ class Work:
     room: Room = field(default_factory=Room, compare=False)
 
 
+@exits_are_errors()
 def assemble(plan: Plan, cell: Cell, target: Target) -> Work:
     """The parts of a cell around a bare target; raises where they do not go together."""
     heard = Defense.parse(cell.defense).around(target)
     attack = cell.attack.build(attack_kind(cell.attack.name))
     goal = cell.goal.build("goal").heard_by(target)
     through, budget = _through(plan, cell, heard, target), cell.budget.build("budget")
-    work = Work(cell, heard, through, attack, goal, budget, cell.id)
+    work = Work(cell, heard, _judge(plan, heard), through, attack, goal, budget, cell.id)
     if isinstance(attack, Attack):
         attack.check(through, goal, budget)
     for kind in (*attack.needs, *goal.needs):
         through.power(kind)
     goal.check(target)
     return work
+
+
+def _judge(plan: Plan, heard: Target) -> Target:
+    """Who says what came of an example. Draws lead a random target back to the same pass; where there is no
+    way back, what most of several passes say counts, and the mean of their scores."""
+    if heard.repeats:
+        return heard
+    return Averaged(Voted(heard, Majority(passes=JUDGED), plan.batch), JUDGED, plan.batch)
 
 
 def _through(plan: Plan, cell: Cell, heard: Target, bare: Target) -> Target:
@@ -139,7 +158,8 @@ class Runner:
             return [], []
         if len(clips) <= most:
             try:
-                found = self._judged(self._tried(clips), clips)
+                with exits_are_errors():
+                    found = self._judged(self._tried(clips), clips)
                 self.work.room.fits = max(self.work.room.fits, len(clips))
                 return found
             except FAILURES as error:
@@ -156,7 +176,7 @@ class Runner:
 
     def _tried(self, clips: Sequence[Clip]) -> Trial:
         return self.attack(
-            self.work.target,
+            self.work.judge,
             collate(clips).to(self.device),
             self.work.goal,
             self.work.budget,
@@ -168,10 +188,12 @@ class Runner:
         )
 
     def _judged(self, trial: Trial, clips: Sequence[Clip]) -> Outcome:
-        parts = {name: measure(trial) for name, measure in self.measures.items()}
-        unscored = {name: why(trial, parts[name]) for name, why in self.reasons.items()}
+        shown = lend(trial)
+        parts = {name: measure(shown()) for name, measure in self.measures.items()}
         figures = {name: rows.tolist() for name, rows in parts.items()}
+        unscored = {name: why(shown(), parts[name]) for name, why in self.reasons.items()}
         levels = intensity_level(trial.clean.waveforms, trial.clean.lengths)
+        steady, agreed = self.work.target.repeats, self._agreed(trial)
         sounds: list[Sound] = []
         records = [
             Record(
@@ -182,11 +204,19 @@ class Runner:
                 clean_text=trial.clean_texts[row],
                 adversarial_text=trial.adversarial_texts[row],
                 achieved=trial.achieved[row],
-                achieved_unrounded=trial.achieved_unrounded[row],
+                # Between two votes of a model that wavers lies chance as well as rounding.
+                achieved_unrounded=trial.achieved_unrounded[row] if steady else None,
+                judged_by=trial.judged_by[row],
                 seconds=len(clip.waveform) / clip.sample_rate,
                 sample_rate=clip.sample_rate,
                 loaded=clip.loaded,
-                facts={"intensity": levels[row], **clip.facts, **_heard(trial, row), **self.work.facts},
+                facts={
+                    "intensity": levels[row],
+                    **clip.facts,
+                    **_heard(trial, row),
+                    **agreed[row],
+                    **self.work.facts,
+                },
                 parts={name: rows[row] for name, rows in figures.items()},
                 unscored={name: whys[clip.id] for name, whys in unscored.items() if clip.id in whys},
                 audio=self._keep(trial, row, clip.id, sounds),
@@ -194,6 +224,19 @@ class Runner:
             for row, clip in enumerate(clips)
         ]
         return records, sounds
+
+    def _agreed(self, trial: Trial) -> list[dict[str, str]]:
+        """How many further passes over each example say what was judged, where passes differ."""
+        if self.work.target.repeats:
+            return [{}] * len(trial.adversarial)
+        draws = Draws(self.plan.seed).turn("agreed")
+        passes = Passes(self.work.target, trial.adversarial, draws, JUDGED, self.plan.batch)
+        with torch.no_grad():
+            said = zip(passes.texts(), trial.adversarial_texts, strict=True)
+        same = [
+            sum(trial.canonical(text) == trial.canonical(judged) for text in texts) for texts, judged in said
+        ]
+        return [{AGREED: f"{count} of {JUDGED}"} for count in same]
 
     def _keep(self, trial: Trial, row: int, clip: str, sounds: list[Sound]) -> dict[str, str]:
         """Where the files of a clip belong; those that the run has not yet are added to `sounds`."""

@@ -50,7 +50,7 @@ def run(plan: Plan, out: Path, target: Target | None, way: Way, place: str = "")
         advance(0, "writing the report")
         summary = _report(plan, folder)
     shown = f"{place}/report.html" if place else str(folder.report_path)
-    checks = examine(plan, summary, folder.probes())
+    checks = examine(plan, summary, folder.probes(), folder.repeated())
     if way.as_json:
         typer.echo(json.dumps({"run": plan.run_id, "report": shown, **_to_json(folder, summary)}))
     else:
@@ -146,7 +146,8 @@ def _to_json(folder: RunFolder, summary: Summary) -> dict[str, Any]:
     from sottovoce.audit.sanity import examine
     from sottovoce.report.speakers import speakers_to_json, tell_speakers
 
-    doubts = [check.to_json() for check in examine(folder.plan(), summary, folder.probes())]
+    checks = examine(folder.plan(), summary, folder.probes(), folder.repeated())
+    doubts = [check.to_json() for check in checks]
     speakers = speakers_to_json(tell_speakers(summary, folder.records()))
     return {**summary.to_json(), "speakers": speakers, "heard": heard_to_json(summary), "checks": doubts}
 

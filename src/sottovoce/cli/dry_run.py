@@ -157,6 +157,9 @@ def _table(one: Estimate, workers: int) -> Table:
         probes = one.probes
         figures = [number(probes.forward), number(probes.backward), span(probes.seconds / workers)]
         table.add_row("sanity probes, at most", *[""] * (5 if recorded else 3), *figures, style="dim")
+    if one.todo and one.twice.forward:
+        figures = [number(one.twice.forward), "0", span(one.twice.seconds)]
+        table.add_row("clips decoded twice first", *[""] * (5 if recorded else 3), *figures, style="dim")
     return table
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from sottovoce.leaderboard.check import Verdict
 
 MAKE = "site"
+TRUST = "Take parts of plugins that claims name."
+SHIPPED = "as the plan says, where that comes with sottovoce"
 NAMES = {"success": "success", "wer": "WER", "clean-accuracy": "accuracy", "clean-wer": "WER"}
 
 
@@ -50,6 +52,7 @@ def make(
         ),
     ],
     out: Annotated[Path, typer.Option(help="Folder of the site.")] = Path("site"),
+    trust: Annotated[bool, typer.Option("--trust", help=TRUST)] = False,
 ) -> None:
     """Make a static site: a row a target and defense, worst cases with intervals, charts, plans and claims.
 
@@ -69,7 +72,10 @@ def make(
     with ExitStack() as stack:
         folders = [stack.enter_context(opened(run, write=False)) for run in runs]
         index = write_site(
-            folders, out, tell=lambda note: console.print(note, style="dim", soft_wrap=True, markup=False)
+            folders,
+            out,
+            trust=trust,
+            tell=lambda note: console.print(note, style="dim", soft_wrap=True, markup=False),
         )
     Console().print(f"leaderboard: {index}", soft_wrap=True, markup=False, highlight=False)
 
@@ -83,20 +89,32 @@ def check(
     ] = 3,
     seed: Annotated[int, typer.Option(help="Draws the clips. The attacks keep the seed of the plan.")] = 0,
     data: Annotated[
-        str | None, typer.Option(help="Where its clips are here.", show_default="as the plan says")
+        str | None, typer.Option(help="Its clips as you have them.", show_default=SHIPPED)
     ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Where its model is here.", show_default="as the plan says")
+    model: Annotated[str | None, typer.Option(help="Its model as you have it.", show_default=SHIPPED)] = None,
+    fit: Annotated[
+        str | None,
+        typer.Option(
+            help="Clips that universal attacks are fitted on, as you have them.", show_default=SHIPPED
+        ),
     ] = None,
+    trust: Annotated[bool, typer.Option("--trust", help=TRUST)] = False,
+    most_passes: Annotated[
+        int, typer.Option(min=1, help="Passes of the model that a check may take, by the attacks' settings.")
+    ] = 2_000_000,
     device: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
     """Run a claim again on a sample of its clips, and say whether it holds.
 
-    It does not where the target breaks significantly more often than claimed: clip by clip (exact sign test)
-    or at the upper end of the claimed interval (exact binomial test), each at 5 %; or where clean clips
-    are heard differently. Exit codes: 0 it holds, 1 it does not or a budget could not be checked, 2 a mistake
-    in the claim or the command. What a check cannot look at, such as doubts, is named.
+    A claim may come from a stranger. Its model and its clips are opened only where they come with sottovoce:
+    give your own words for others with --model and --data. A path, an address, a hub id or code anywhere else
+    in its plan is refused.
+
+    A claim does not hold where the target breaks significantly more often than claimed: clip by clip (exact
+    sign test) or at the upper end of the claimed interval (exact binomial test), each at 5 %; or where clean
+    clips are heard differently. Exit codes: 0 it holds, 1 it does not or a budget could not be checked, 2 a
+    mistake in the claim or the command. What a check cannot look at, such as doubts, is named.
 
     Example:
 
@@ -106,7 +124,7 @@ def check(
     from sottovoce.leaderboard.claim import read_claim
 
     console = Console(stderr=as_json, highlight=False)
-    found = read_claim(claim)
+    found = read_claim(claim, trust=trust)
     with console.status("opening the model") as status:
         verdict = check_claim(
             found,
@@ -115,13 +133,17 @@ def check(
             seed=seed,
             model=model,
             data=data,
+            fit=fit,
+            trust=trust,
+            most_passes=most_passes,
             device=device,
             tell=status.update,
         )
     if as_json:
         lines = [{**asdict(line), "holds": line.holds} for line in verdict.lines]
         content = {"claim": found.id, "holds": verdict.holds, "lines": lines}
-        rest = {name: getattr(verdict, name) for name in ("cells", "notes", "missing", "unchecked")}
+        names = ("cells", "passes", "notes", "missing", "unchecked")
+        rest = {name: getattr(verdict, name) for name in names}
         typer.echo(json.dumps({**content, **rest}))
     else:
         console.print(verdict_table(verdict))

@@ -170,7 +170,7 @@ def _address(
     from sottovoce.listening.server import make_app
 
     shelf = _prepare(content, path, console)
-    free = Limits(session_rate=1e6, session_burst=1e6, address_rate=1e6, address_burst=1e6)
+    free = Limits(session_rate=1e6, session_burst=1e6, address_rate=1e6, address_burst=1e6, joins_an_hour=1e9)
     try:
         with serving(
             make_app(content, shelf, engine, admin_token=secrets.token_urlsafe(24), limits=free)

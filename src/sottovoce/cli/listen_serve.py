@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from sottovoce.listening.calibration import Known
+    from sottovoce.listening.connections import Guard
     from sottovoce.listening.stimuli import Shelf
     from sottovoce.listening.study import Study
 
@@ -82,15 +83,34 @@ def serve(
         ),
     ] = None,
     https: Annotated[
-        bool, typer.Option("--https", help="Something before this server speaks HTTPS: do not warn.")
+        bool,
+        typer.Option(
+            "--https", help="Something before this server speaks HTTPS: do not warn; see also --proxy."
+        ),
     ] = False,
+    host_name: Annotated[
+        list[str] | None,
+        typer.Option(help="A name that listeners reach the server by, such as study.example.org."),
+    ] = None,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="An address or network whose X-Forwarded-For is believed: of what stands before the server.",
+            show_default="none; with --https this machine",
+        ),
+    ] = None,
+    joins: Annotated[int, typer.Option(min=1, help="New sessions an hour from one address.")] = 600,
+    connections: Annotated[int, typer.Option(min=1, help="Open connections from one address.")] = 1000,
 ) -> None:
     """Open a study to listeners, in a browser, and keep their answers.
 
     Stop it with Ctrl+C; the same command goes on where it was, and so do listeners.
     """
     try:
+        from sottovoce.listening.connections import LOOPBACK, Guard
         from sottovoce.listening.database import default_url, describe, open_engine
+        from sottovoce.listening.hosts import allowed_hosts
+        from sottovoce.listening.limits import Limits
         from sottovoce.listening.server import PAGE, make_app
     except ModuleNotFoundError as error:
         raise MissingExtra(f"{error.name} is not installed; use: pip install 'sottovoce[listen]'.") from None
@@ -99,6 +119,9 @@ def serve(
     console = Console(highlight=False, soft_wrap=True)
     content = read_study(study)
     frames = check_frames(frame or [])
+    hosts = allowed_hosts(host, host_name or [])
+    limits = Limits(joins_an_hour=joins, connections=connections)
+    guard = Guard(limits, proxy or (LOOPBACK if https else ()))
     if not (PAGE / "index.html").exists():
         raise StoreError(
             f"{PAGE}: expected the page of listening tests, got nothing; install sottovoce again."
@@ -114,7 +137,9 @@ def serve(
             _prepare(content, study, console),
             engine,
             admin_token=token,
+            limits=limits,
             frames=frames,
+            hosts=hosts,
             abandon_after=timedelta(hours=abandon_after),
             expire_after=timedelta(days=expire_after),
             report=_reporter(content, engine, _cache(study)),
@@ -129,7 +154,7 @@ def serve(
                 style="yellow",
                 markup=False,
             )
-        run(app, door, size, console, lambda: _tell(console, door, None if admin_token else token))
+        run(app, door, size, console, lambda: _tell(console, door, None if admin_token else token), guard)
     finally:
         door.close()
         engine.dispose()
@@ -167,7 +192,8 @@ def run(
     door: socket.socket,
     workers: int,
     console: Console,
-    told: Callable[[], None] = lambda: None,
+    told: Callable[[], None],
+    guard: Guard,
 ) -> None:
     """Serve until stopped: answers under way are finished first."""
     from sottovoce.listening.crew import Crew
@@ -181,29 +207,18 @@ def run(
     told()
     if workers == 1:
         with suppress(KeyboardInterrupt):
-            _serve(app, door)
+            _serve(app, door, guard)
     else:
-        Crew(workers, partial(_serve, app, door), partial(console.print, style="yellow", markup=False)).run()
+        Crew(
+            workers, partial(_serve, app, door, guard), partial(console.print, style="yellow", markup=False)
+        ).run()
 
 
-def _serve(app: ASGIApp, door: socket.socket, wait: Callable[[], None] | None = None) -> None:
+def _serve(app: ASGIApp, door: socket.socket, guard: Guard, wait: Callable[[], None] | None = None) -> None:
     """In this one process, until stopped. wait: returns when nobody needs it any more."""
     import uvicorn
 
-    from sottovoce.listening.server import KEEP_ALIVE_SECONDS
-
-    # Addresses hold the tokens of sessions, so that they are not logged.
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            backlog=BACKLOG,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=10,
-        )
-    )
+    server = uvicorn.Server(guard.configure(app, backlog=BACKLOG, timeout_graceful_shutdown=10))
     if wait is not None:
         threading.Thread(target=_stop_after, args=(wait, server), daemon=True).start()
     server.run(sockets=[door])

@@ -20,7 +20,7 @@ from sottovoce.cli.parts import parts
 from sottovoce.cli.study import app as study
 from sottovoce.cli.train import app as train
 from sottovoce.cli.view import view
-from sottovoce.errors import SottovoceError, StoreError
+from sottovoce.errors import DamagedFile, SottovoceError, StoreError
 
 app = typer.Typer(
     help="Audit speech models: attack them, measure what was added and whether anyone would hear it, and "
@@ -69,7 +69,7 @@ def main() -> None:
         Console(stderr=True, highlight=False, soft_wrap=True).print(
             f"[bold red]error[/bold red]: {_escape(str(error))}"
         )
-        sys.exit(1 if isinstance(error, StoreError) else 2)
+        sys.exit(1 if isinstance(error, StoreError) and not isinstance(error, DamagedFile) else 2)
     except KeyboardInterrupt:
         Console(stderr=True).print("stopped; give the same command again to go on where it was.")
         sys.exit(130)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sottovoce import registry
 from sottovoce.core.attack import Trial
 from sottovoce.core.batch import AudioBatch
-from sottovoce.core.metric import Metric, clip_values
+from sottovoce.core.metric import Metric, clip_values, lend
 from sottovoce.data.corpora import SUFFIXES
 from sottovoce.data.load import Clip, load_clip
 from sottovoce.errors import InputError, MissingExtra, SottovoceError
@@ -150,10 +150,11 @@ def measure_pairs(pairs: Iterable[Pair], metrics: Sequence[Metric], *, asked: bo
     for some in _batches(pairs):
         trial = _trial(some)
         intensities += intensity_level(trial.clean.waveforms, trial.clean.lengths)
+        shown = lend(trial)
         for each in metrics:
             try:
-                found = each.measure(trial)
-                reasons[each.name] |= each.reasons(trial, found)
+                found = each.measure(shown())
+                reasons[each.name] |= each.reasons(shown(), found)
                 parts[each.name].append(found.numpy())
             except SottovoceError as error:
                 if asked and isinstance(error, MissingExtra):

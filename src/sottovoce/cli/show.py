@@ -30,6 +30,8 @@ from sottovoce.core.metric import Estimate
 from sottovoce.report.doubts import word_checks
 from sottovoce.report.reading import WORDS, read_as
 from sottovoce.report.speakers import NO_SCORES, Told, as_summary
+from sottovoce.report.tables import make_panels
+from sottovoce.report.verdict import say_wer
 from sottovoce.report.words import FORMS
 
 ANY = "any"
@@ -71,7 +73,8 @@ def progress(console: Console) -> Iterator[tuple[Callable[[int], None], Advance]
 def summary_table(plan: Plan, summary: Summary) -> RenderableType:
     """Success by attack and budget, with intervals; for a recogniser its error rate too."""
     if read_as(name for item in summary.cells for name in item.estimates) is WORDS:
-        return RichGroup(*_word_tables(plan, summary))
+        lines = [Text(line, style="bold") for line in say_wer(make_panels(plan, summary))]
+        return RichGroup(*lines, *_word_tables(plan, summary))
     title = f"Attack success on {plan.model} in %, with 95 % intervals"
     return RichGroup(Text(title, style="table.title"), *_tables(plan, summary, "success"))
 
@@ -79,7 +82,9 @@ def summary_table(plan: Plan, summary: Summary) -> RenderableType:
 def _word_tables(plan: Plan, summary: Summary) -> list[RenderableType]:
     """Error rate and success, first the one that answers the goals. Titles stand above, not to wrap."""
     goals = {part.name for part in plan.every_goal}
-    deed = "whose transcript changes" if goals == {"evade"} else "on which the goal is reached"
+    worse = any(item.has("wer") for item in summary.cells)
+    evaded = "with more word errors than before" if worse else "whose transcript changes"
+    deed = evaded if goals == {"evade"} else "on which the goal is reached"
     titles = {
         "wer": f"WER of {plan.model} under attack in %, with 95 % intervals; {_clean(plan, summary)}",
         "success": f"Attack success on {plan.model} in %: clips {deed}",

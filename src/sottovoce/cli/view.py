@@ -58,12 +58,13 @@ def show(run: Path, browser: bool) -> None:
 
     folder = RunFolder(run)
     plan = folder.plan()
+    folder.about()  # a damaged one is told before anything is added up
     console = Console()
     summary = summarise(plan, folder.records())
     console.print(summary_table(plan, summary))
     for sentence in tell_heard(summary, make_panels(plan, summary)):
         console.print(sentence, soft_wrap=True, highlight=False, markup=False)
-    for line in list_doubts(plan, summary, examine(plan, summary, folder.probes())):
+    for line in list_doubts(plan, summary, examine(plan, summary, folder.probes(), folder.repeated())):
         console.print(line, soft_wrap=True)
     report = write_report(folder)
     console.print(f"report: {report}", soft_wrap=True)

@@ -10,17 +10,20 @@ from typing import ClassVar, Literal, final
 import torch
 from torch import Tensor
 
-from sottovoce.core.batch import AudioBatch
+from sottovoce.core.batch import AudioBatch, Lent
 from sottovoce.core.budget import Ball, Budget, NormName
 from sottovoce.core.draws import Draws
-from sottovoce.core.goal import Become, Goal, detect_languages
-from sottovoce.core.grid import on_grid, round_clean
-from sottovoce.core.target import Languages, Says, Scores, Target, check_clips
-from sottovoce.errors import GradientError, InputError
+from sottovoce.core.goal import Become, Goal, JudgedBy, Truth, detect_languages
+from sottovoce.core.grid import round_clean, settle
+from sottovoce.core.target import Languages, Says, Scores, Target, check_clips, check_scores
+from sottovoce.errors import BudgetError, GradientError, InputError
 
 Sight = Literal["gradient", "scores", "decisions", "nothing"]
 """What an attack looks at in a target, from the most to the least."""
 Chance = Callable[[AudioBatch, Sequence[str]], Tensor]
+SLACK = 1e-6
+"""How much more of a budget the same example may seem to take when it is measured again: on a GPU the last
+digits of a sum are not always the same."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Trial:
     references: what the attack was judged against (the model's clean decision unless the goal was bound).
     labels: the truth where it is known.
     achieved: success of the example as saved; `achieved_unrounded`: before it was rounded to the grid.
+    judged_by: what success means for each clip.
     wanted: what each clip was to become, where the goal has such a text.
     says, canonical: what the target's texts are, and the form in which they are compared.
     languages: those heard in the clean clips and in the examples, where the target tells them.
@@ -46,6 +50,7 @@ class Trial:
     adversarial_texts: tuple[str, ...]
     achieved: tuple[bool, ...]
     achieved_unrounded: tuple[bool, ...]
+    judged_by: tuple[JudgedBy, ...] = ()
     wanted: tuple[str, ...] | None = None
     says: Says = "class"
     canonical: Callable[[str], str] = field(default=str, repr=False, compare=False)
@@ -93,7 +98,9 @@ class Attack(ABC):
     ) -> Trial:
         """Attack, then project, clamp to [-1, 1], round to `bits` (None: keep floats), decode and judge.
 
-        A goal without references is bound to what the target says to the clean clips.
+        A goal without references is bound to what the target says to the clean clips. To evade a recogniser
+        is to add word errors, in clips whose true text is among the `labels`. Every part works on copies:
+        whatever one writes into them, the examples are made of the caller's clips and judged there.
 
         through: another target, where the perturbation is looked for there and judged on `target`: the
             undefended model, say, for an attacker who does not know of the defense.
@@ -102,22 +109,32 @@ class Attack(ABC):
         self.check(through, goal, budget)
         check_clips(target, clean)
         clean = round_clean(clean, bits)
-        clean_texts = decode(target, clean, draws)
+        # The budget has a copy of its own: it may keep what it measured of clips that an attack wrote into.
+        shown, weighed = Lent(clean), Lent(clean)
+        clean_texts = decode(target, shown(), draws)
         goal = goal.heard_by(target)
         if not goal.references:
-            goal = goal.bind(goal.read(target, clean, clean_texts, draws=draws.turn("judge")))
+            goal = goal.bind(goal.read(target, shown(), clean_texts, draws=draws.turn("judge")))
         if len(goal.references) != len(clean):
             raise InputError(
                 f"expected {len(clean)} references, got {len(goal.references)}; bind one a clip."
             )
-        delta = self.perturb(through, clean, goal, budget, draws.turn("attack")).detach()
-        unrounded = clean.with_waveforms(clean.waveforms + within(clean, budget.project(delta, clean)))
-        adversarial = on_grid(clean, unrounded, budget, bits)
-        texts = decode(target, adversarial, draws)
-        before = texts if bits is None else decode(target, unrounded, draws)
+        if target.says == "words" and labels is not None:
+            goal = goal.knowing(_truths(labels, facts, clean_texts))
+        delta = self.perturb(through, shown(), goal, budget, draws.turn("attack")).detach()
+        projected = budget.project(delta, weighed())
+        unrounded = clean.with_waveforms(clean.waveforms + within(clean, projected))
+        adversarial = settle(clean, unrounded, budget, bits, weighed())
+        # Floats are checked before they are added to the clip, whose last digits are larger than theirs.
+        added = projected if bits is None else adversarial.waveforms - clean.waveforms
+        check_inside(budget, added, weighed())
+        heard = Lent(adversarial)
+        heard_unrounded = heard if bits is None else Lent(unrounded)
+        texts = decode(target, heard(), draws)
+        before = texts if bits is None else decode(target, heard_unrounded(), draws)
         languages = None
         if target.offers(Languages):
-            languages = _languages(target, clean, draws), _languages(target, adversarial, draws)
+            languages = _languages(target, shown(), draws), _languages(target, heard(), draws)
         return Trial(
             clean=clean,
             adversarial=adversarial,
@@ -125,8 +142,9 @@ class Attack(ABC):
             labels=labels,
             clean_texts=tuple(clean_texts),
             adversarial_texts=tuple(texts),
-            achieved=_judged(target, adversarial, goal, texts, draws),
-            achieved_unrounded=_judged(target, unrounded, goal, before, draws),
+            achieved=_judged(target, heard(), goal, texts, draws),
+            achieved_unrounded=_judged(target, heard_unrounded(), goal, before, draws),
+            judged_by=goal.judged_by,
             wanted=tuple(goal.texts) if isinstance(goal, Become) else None,
             says=target.says,
             canonical=target.canonical,
@@ -158,6 +176,17 @@ class Attack(ABC):
             )
 
 
+def _truths(
+    labels: Sequence[str], facts: Sequence[Mapping[str, str]], clean_texts: Sequence[str]
+) -> list[Truth | None]:
+    """What is really said, of the clips that have a label."""
+    languages = [known.get("language", "") for known in facts] or [""] * len(labels)
+    return [
+        Truth.of(label, language, text) if label.strip() else None
+        for label, language, text in zip(labels, languages, clean_texts, strict=True)
+    ]
+
+
 def _judged(
     target: Target, batch: AudioBatch, goal: Goal, texts: Sequence[str], draws: Draws
 ) -> tuple[bool, ...]:
@@ -174,7 +203,8 @@ def _chance(target: Target, draws: Draws) -> Chance:
 
     @torch.no_grad()
     def chance(batch: AudioBatch, labels: Sequence[str]) -> Tensor:
-        chances = scorer.scores(batch, draws=draws.turn("judge")).double().softmax(dim=1)
+        scores = check_scores(scorer.scores(batch, draws=draws.turn("judge")), batch.ids)
+        chances = scores.double().softmax(dim=1)
         # A label that is no class of the target has no chance.
         wanted = torch.tensor([[name == label for name in scorer.classes] for label in labels])
         return chances.masked_fill(~wanted.to(chances.device), 0.0).sum(dim=1)
@@ -213,6 +243,18 @@ def check_finite(clean: AudioBatch, gradient: Tensor) -> None:
         raise GradientError(
             f"clip {clean.ids[row]!r}: expected a finite gradient, got NaN or infinity; the model's loss "
             "overflows on this clip."
+        )
+
+
+def check_inside(budget: Budget, delta: Tensor, clean: AudioBatch) -> None:
+    """Refuse a finished perturbation `(batch, time)` that is not inside its budget."""
+    excess = budget.excess(delta, clean)
+    inside = excess <= 1.0 + SLACK  # False for NaN
+    if not bool(inside.all()):
+        row = int((~inside).nonzero()[0])
+        raise BudgetError(
+            f"clip {clean.ids[row]!r}: expected an example inside {budget}, got {float(excess[row]):.6g} "
+            "times what it allows; check the attack and the budget with sottovoce.testing."
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import final
 
 import numpy as np
 import torch
@@ -12,6 +13,9 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from sottovoce.errors import InputError
+
+PASS = "\x1f"
+"""Stands between the name of a clip and the number of the pass over it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +99,25 @@ class AudioBatch:
         batch.__dict__.update(known, waveforms=kept)
         return batch
 
+    def copy(self) -> AudioBatch:
+        """The same clips in memory of their own, without a gradient and not checked again."""
+        batch = object.__new__(AudioBatch)
+        batch.__dict__.update(
+            waveforms=self.waveforms.detach().clone(),
+            lengths=self.lengths.clone(),
+            sample_rate=self.sample_rate,
+            ids=self.ids,
+        )
+        return batch
+
+    def same_as(self, other: AudioBatch) -> bool:
+        """Whether every sample and every length is the same, and so are the names."""
+        return (
+            torch.equal(self.waveforms, other.waveforms)
+            and torch.equal(self.lengths, other.lengths)
+            and (self.sample_rate, self.ids) == (other.sample_rate, other.ids)
+        )
+
     def select(self, rows: Sequence[int]) -> AudioBatch:
         """Some of the clips, cut to the longest of them."""
         picked = torch.as_tensor(list(rows), dtype=torch.int64)
@@ -120,7 +143,7 @@ class AudioBatch:
                 waveforms=self.waveforms[picked, : int(lengths.max())],
                 lengths=lengths,
                 sample_rate=self.sample_rate,
-                ids=tuple(f"{self.ids[row]}\x1f{turn}" for row, turn in some),
+                ids=tuple(f"{self.ids[row]}{PASS}{turn}" for row, turn in some),
             )
             yield rows, piece
 
@@ -130,6 +153,23 @@ class AudioBatch:
 
     def to(self, device: torch.device | str) -> AudioBatch:
         return AudioBatch(self.waveforms.to(device), self.lengths.to(device), self.sample_rate, self.ids)
+
+
+@final
+class Lent:
+    """Clips as parts get to see them: a copy, and a fresh one where somebody wrote into the last.
+
+    Whoever keeps the clips themselves can judge by them whatever a part does.
+    """
+
+    def __init__(self, clips: AudioBatch) -> None:
+        self._clips = clips
+        self._copy = clips.copy()
+
+    def __call__(self) -> AudioBatch:
+        if not self._copy.same_as(self._clips):
+            self._copy = self._clips.copy()
+        return self._copy
 
 
 def _check_shapes(batch: AudioBatch) -> None:

@@ -5,19 +5,42 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self, final
+from typing import ClassVar, Literal, Self, final
 
 import torch
 from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import Languages, Says, Target
+from sottovoce.core.target import Languages, Says, Target, best_places
+from sottovoce.core.words import word_errors
 from sottovoce.errors import InputError, UnknownName
+
+JudgedBy = Literal["errors", "change", "goal"]
+"""What success meant for a clip. errors: more word errors against its true text than before the attack;
+change: another answer than to the clean clip; goal: what the goal asks for, such as a text to force."""
 
 
 def _as_is(text: str) -> str:
     return text
+
+
+@final
+@dataclass(frozen=True)
+class Truth:
+    """What is really said in a clip, and how many of its words the model got wrong before the attack."""
+
+    text: str
+    language: str = ""
+    errors_before: int = 0
+
+    @classmethod
+    def of(cls, text: str, language: str, clean_text: str) -> Truth:
+        return cls(text, language, word_errors(text, clean_text, language))
+
+    def worse(self, heard: str) -> bool:
+        """Whether a transcript has more word errors than the one before the attack."""
+        return word_errors(self.text, heard, self.language) > self.errors_before
 
 
 @dataclass(frozen=True)
@@ -25,6 +48,7 @@ class Goal(ABC):
     """A goal is bound to one reference text a clip: what the model says, or should say, to the clean clip.
 
     canonical: the form in which the target's texts are compared; `heard_by` sets it.
+    truths: what is really said in each clip, None where that is not known; `knowing` sets it.
     """
 
     needs: ClassVar[tuple[type, ...]] = ()
@@ -36,6 +60,7 @@ class Goal(ABC):
 
     references: tuple[str, ...] = field(default=(), kw_only=True)
     canonical: Callable[[str], str] = field(default=_as_is, kw_only=True, repr=False, compare=False)
+    truths: tuple[Truth | None, ...] = field(default=(), kw_only=True)
 
     @abstractmethod
     def objective(self, target: Target, batch: AudioBatch, *, draws: Draws) -> Tensor:
@@ -52,6 +77,12 @@ class Goal(ABC):
     def read(self, target: Target, batch: AudioBatch, texts: Sequence[str], *, draws: Draws) -> list[str]:
         """What success is judged by, one a clip: the decoded texts, unless the goal is about more."""
         return list(texts)
+
+    @property
+    def judged_by(self) -> tuple[JudgedBy, ...]:
+        """What success means for each clip."""
+        same: JudgedBy = "goal"
+        return (same,) * len(self.references)
 
     def wins(self, classes: Sequence[str]) -> Tensor:
         """`(batch, classes)` bool: the classes that a classifier may name for the attack to succeed."""
@@ -74,8 +105,13 @@ class Goal(ABC):
 
     @final
     def bind(self, references: Sequence[str]) -> Self:
-        """The same goal for clips with these references."""
-        return replace(self, references=tuple(references))
+        """The same goal for clips with these references; what was known of other clips is dropped."""
+        return replace(self, references=tuple(references), truths=())
+
+    @final
+    def knowing(self, truths: Sequence[Truth | None]) -> Self:
+        """The same goal, judged by what is really said in each of its clips, where that is known."""
+        return replace(self, truths=tuple(truths))
 
     @final
     def heard_by(self, target: Target) -> Self:
@@ -84,7 +120,8 @@ class Goal(ABC):
 
     @final
     def select(self, rows: Sequence[int]) -> Self:
-        return self.bind([self.references[row] for row in rows])
+        some = self.bind([self.references[row] for row in rows])
+        return some.knowing([self.truths[row] for row in rows]) if self.truths else some
 
     @final
     def margin(self, scores: Tensor, classes: Sequence[str]) -> Tensor:
@@ -102,21 +139,31 @@ class Goal(ABC):
 @final
 @dataclass(frozen=True)
 class Evade(Goal):
-    """Make the model say anything but the reference."""
+    """Make the model say anything but the reference; of words whose true text is known, more of them wrong
+    than before: an attack that corrects a transcript has not succeeded."""
 
     def objective(self, target: Target, batch: AudioBatch, *, draws: Draws) -> Tensor:
         return target.loss(batch, self.references, draws=draws)
 
     def achieved(self, texts: Sequence[str]) -> list[bool]:
         return [
-            not self._same(text, reference) for text, reference in zip(texts, self.references, strict=True)
+            not self._same(text, reference) if truth is None else truth.worse(text)
+            for text, reference, truth in zip(texts, self.references, self._truths, strict=True)
         ]
+
+    @property
+    def judged_by(self) -> tuple[JudgedBy, ...]:
+        return tuple("change" if truth is None else "errors" for truth in self._truths)
 
     def applies(self, reference: str) -> bool:
         return True
 
     def wins(self, classes: Sequence[str]) -> Tensor:
         return ~_one_hot(self.references, classes)
+
+    @property
+    def _truths(self) -> tuple[Truth | None, ...]:
+        return self.truths or (None,) * len(self.references)
 
 
 @dataclass(frozen=True)
@@ -264,7 +311,7 @@ def detect_languages(target: Target, batch: AudioBatch, *, draws: Draws) -> list
     """The code of the likeliest language, one a clip."""
     power = target.power(Languages)
     with torch.no_grad():
-        places = power.language_scores(batch, draws=draws).argmax(dim=1).tolist()
+        places = best_places(power.language_scores(batch, draws=draws), batch.ids).tolist()
     return [power.languages[place] for place in places]
 
 

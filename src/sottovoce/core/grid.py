@@ -9,7 +9,8 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Budget
 from sottovoce.errors import InputError
 
-_HALVINGS = 16
+# As many bits as the factor is wanted with; without a grid, as a float has.
+_HALVINGS, _FLOAT_HALVINGS = 16, 24
 
 
 def round_clean(clean: AudioBatch, bits: int | None) -> AudioBatch:
@@ -18,12 +19,19 @@ def round_clean(clean: AudioBatch, bits: int | None) -> AudioBatch:
 
 
 def on_grid(clean: AudioBatch, adversarial: AudioBatch, budget: Budget, bits: int | None) -> AudioBatch:
-    """The adversarial clips rounded to `bits`, still inside the budget.
+    """The adversarial clips rounded to `bits`, still inside the budget; None leaves them as they are.
 
     Rounding to the nearest step can push a perturbation out of its budget. It is then shrunk toward the
     clean clip until the rounded one is inside: the largest factor is found by bisection, clip by clip.
     Cutting every sample toward the clean clip would be simpler, and would lose half of a quiet attack.
     """
+    return settle(clean, adversarial, budget, bits, clean)
+
+
+def settle(
+    clean: AudioBatch, adversarial: AudioBatch, budget: Budget, bits: int | None, weighed: AudioBatch
+) -> AudioBatch:
+    """As `on_grid`. weighed: the clean clips as the budget gets to see them; it reaches no other."""
     if bits is None:
         return adversarial
     delta = adversarial.waveforms - clean.waveforms
@@ -32,14 +40,14 @@ def on_grid(clean: AudioBatch, adversarial: AudioBatch, budget: Budget, bits: in
         return nearest_step(clean.waveforms + delta * factor[:, None], bits)
 
     def inside(waveforms: Tensor) -> Tensor:
-        return budget.excess(waveforms - clean.waveforms, clean) <= 1.0
+        return budget.excess(waveforms - clean.waveforms, weighed) <= 1.0
 
     high = torch.ones(len(clean), dtype=delta.dtype, device=delta.device)
     best = rounded(high)
     fits = inside(best)
     if not bool(fits.all()):
         low = torch.where(fits, high, torch.zeros_like(high))
-        for _ in range(_HALVINGS):
+        for _ in range(_FLOAT_HALVINGS if bits is None else _HALVINGS):
             middle = (low + high) / 2
             ok = inside(rounded(middle))
             low, high = torch.where(ok, middle, low), torch.where(ok, high, middle)

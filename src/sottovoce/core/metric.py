@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, final
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sottovoce.core.attack import Trial
+from sottovoce.core.batch import Lent
 from sottovoce.core.statistics import clopper_pearson, ratio_bootstrap
 
 FEWEST_SPEAKERS = 5
@@ -86,6 +87,13 @@ class Metric(ABC):
             found = ratio_bootstrap(scored, groups=speakers, level=level)
             return Estimate(*found, f"bootstrap over speakers {level:.0%}")
         return Estimate(*ratio_bootstrap(scored, level=level), f"bootstrap {level:.0%}")
+
+
+def lend(trial: Trial) -> Callable[[], Trial]:
+    """The trial as metrics get to see it, one after the other: what one of them writes into its clips reaches
+    neither the next nor the trial."""
+    clean, adversarial = Lent(trial.clean), Lent(trial.adversarial)
+    return lambda: replace(trial, clean=clean(), adversarial=adversarial())
 
 
 def clip_values(parts: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -2,37 +2,47 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self, TypeVar
+from typing import Annotated, ClassVar, Literal, Protocol, Self, TypeVar
 
 import orjson
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from sottovoce.errors import StoreError
+from sottovoce.core.ranges import Below, Pair, Positive, Rate, part_to_json
+from sottovoce.core.strict import STRICT, Mistake, check_once, refuse
+from sottovoce.errors import DamagedFile, StoreError
 
 Status = Literal["ok", "failed", "skipped"]
 Key = tuple[str, str]
 """A cell and a clip."""
 Kept = TypeVar("Kept")
-SCHEMA = 2
-"""The version of the lines that are written. 1: no `schema` in the line, all else the same."""
-LOADING = "load"
-"""The cell of a clip that could not be used in any."""
-EVERY = "*"
+SCHEMA = 3
+"""The version of the lines that are written. 1: no `schema` in the line, all else as in 2. 2: no `judged_by`,
+and to evade a recogniser was to change its transcript, for better or worse; `OLD_LOADING` and `OLD_EVERY`."""
+LOADING = ""
+"""The cell of a clip that could not be used in any. No cell and no clip has an empty name."""
+EVERY = ""
 """The clip of a record that tells why a cell could not be run at all. Beside clips of the cell it says
 nothing: those were run."""
+OLD_LOADING, OLD_EVERY = "load", "*"
+"""The same, of failures in records before schema 3: names that a clip may have."""
 _BLOCK = 1 << 16
 _BINARY = getattr(os, "O_BINARY", 0)  # Windows alone has it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """One clip in one cell of a plan. `failed` and `skipped` carry a reason and no figures: never a zero."""
+    """One clip in one cell of a plan. `failed` and `skipped` carry a reason and no figures: never a zero.
+
+    A line is checked against the types, and the ranges beside them, that the fields have here.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     cell: str
     clip: str
@@ -43,68 +53,75 @@ class Record:
     adversarial_text: str = ""
     achieved: bool | None = None
     achieved_unrounded: bool | None = None
-    seconds: float | None = None
-    sample_rate: int | None = None
+    judged_by: Literal["", "errors", "change", "goal"] = ""
+    """What success means here: "errors", "change" or "goal" (`core.goal.JudgedBy`); "" in older records."""
+    seconds: Positive | None = None
+    sample_rate: Rate | None = None
     loaded: str = ""
     """What was done to the file on the way in, such as resampling."""
     facts: dict[str, str] = field(default_factory=dict)
     """What else is known of the clip, such as its intensity level."""
-    parts: dict[str, list[float]] = field(default_factory=dict)
+    parts: dict[str, Pair] = field(default_factory=dict)
     """Metric name to additive parts; NaN (null in the file) where the clip has no value."""
     unscored: dict[str, str] = field(default_factory=dict)
     """Metric name to the reason why it has no value for this clip, where it says so."""
-    audio: dict[str, str] = field(default_factory=dict)
-    """"clean" and "adversarial" to files beside the records."""
-    schema: int = SCHEMA
+    audio: dict[Literal["clean", "adversarial"], Below] = field(default_factory=dict)
+    """To files beside the records."""
+    schema: Annotated[int, Field(ge=1, le=SCHEMA)] = SCHEMA
 
     @property
     def key(self) -> Key:
         return self.cell, self.clip
 
     def to_line(self) -> str:
-        parts = {name: [_to_json(part) for part in parts] for name, parts in self.parts.items()}
+        parts = {name: [part_to_json(part) for part in parts] for name, parts in self.parts.items()}
         return orjson.dumps({**vars(self), "parts": parts}).decode()
 
     @classmethod
     def from_line(cls, line: str | bytes) -> Record:
-        content = _read_line(line)
-        content = {name: value for name, value in content.items() if name in _FIELDS}
-        _check_kinds(content)
-        content["parts"] = {
-            name: [_from_json(part) for part in parts] for name, parts in content.get("parts", {}).items()
-        }
-        return cls(**content)
+        """The record of a line, as the newest schema has it. Raises `Mistake`."""
+        text = line.encode() if isinstance(line, str) else line
+        try:
+            found: Record = _CHECKED.validator.validate_json(text)
+        except ValidationError as error:
+            _check_schema(text)
+            refuse(error, text)
+        # A line that is written again as it stands has every field, and each once.
+        whole = orjson.dumps(vars(found), option=orjson.OPT_APPEND_NEWLINE) == text
+        version = found.schema if whole else check_once(text).get("schema", 1)
+        return _upgrade(found, version) if version < SCHEMA or not (found.cell and found.clip) else found
 
 
-_FIELDS = frozenset(item.name for item in fields(Record))
+_CHECKED = TypeAdapter(Record)
 
 
-def _check_kinds(content: dict[str, Any]) -> None:
-    """Refuse what would be found out far from its line."""
-    for name in ("cell", "clip", "status"):
-        if not isinstance(content.get(name), str):
-            raise ValueError(f"no text as {name!r}")
-    for name in ("facts", "parts", "unscored", "audio"):
-        if not isinstance(content.get(name, {}), dict):
-            raise ValueError(f"no object as {name!r}")
-    for name, pair in content.get("parts", {}).items():
-        if not isinstance(pair, list) or len(pair) != 2:
-            raise ValueError(f"no pair as {name!r} of 'parts'")
-
-
-def _read_line(line: str | bytes) -> dict[str, Any]:
-    """The content of a record's line, as the newest schema has it."""
-    content = orjson.loads(line)
-    if not isinstance(content, dict):
-        raise ValueError("not a JSON object")
-    version = content.get("schema", 1)
-    if not isinstance(version, int) or not 1 <= version <= SCHEMA:
-        raise StoreError(
-            f"expected a record of schema 1 to {SCHEMA}, got schema {version!r}; read it with the version of "
-            "sottovoce that wrote it, or a newer one."
+def _check_schema(text: bytes) -> None:
+    """Refuse a version that nobody here knows before its fields are looked at."""
+    try:
+        content = orjson.loads(text)
+    except ValueError:
+        return
+    version = content.get("schema", 1) if isinstance(content, dict) else 1
+    if type(version) is not int or not 1 <= version <= SCHEMA:
+        raise Mistake(
+            f"expected a record of schema 1 to {SCHEMA}, got schema {version!r}",
+            ("schema",),
+            "read it with the version of sottovoce that wrote it, or a newer one",
         )
-    content["schema"] = SCHEMA
-    return content
+
+
+def _upgrade(record: Record, version: int) -> Record:
+    """A record of an older schema as the newest has it. What has figures has a cell and a clip."""
+    cell, clip = record.cell, record.clip
+    if version < 3 and record.status == "failed":
+        cell, clip = LOADING if cell == OLD_LOADING else cell, EVERY if clip == OLD_EVERY else clip
+    if not cell and (record.status == "ok" or not clip):
+        raise Mistake("expected a name, got none", ("cell",))
+    if not clip and record.status == "ok":
+        raise Mistake("expected a name, got none", ("clip",))
+    # Nobody has seen it yet, and to make another takes half as long again as to read a line.
+    vars(record).update(cell=cell, clip=clip, schema=SCHEMA)
+    return record
 
 
 def read_records(path: Path) -> Iterator[Record]:
@@ -116,7 +133,8 @@ def read_keys(path: Path) -> dict[Key, Status]:
     """What is on record in a file, and how it ended; the last record of a key counts."""
     found: dict[Key, Status] = {}
     begun: set[str] = set()
-    for key, status in read_lines(path, _read_key, "record"):
+    for record in read_records(path):
+        key = sys.intern(record.cell), sys.intern(record.clip)
         cell, clip = key
         if clip != EVERY:
             begun.add(cell)
@@ -124,16 +142,8 @@ def read_keys(path: Path) -> dict[Key, Status]:
             continue
         for old in outdated(key):
             found.pop(old, None)
-        found[key] = status
+        found[key] = record.status
     return found
-
-
-def _read_key(line: str) -> tuple[Key, Status]:
-    content = _read_line(line)
-    try:
-        return (sys.intern(content["cell"]), sys.intern(content["clip"])), content["status"]
-    except KeyError as error:
-        raise ValueError(f"no {error}") from None
 
 
 def outdated(key: Key) -> tuple[Key, ...]:
@@ -169,7 +179,7 @@ def latest(records: Iterable[Record]) -> Iterator[Record]:
     yield from failed.values()
 
 
-def read_lines(path: Path, parse: Callable[[str], Kept], what: str) -> Iterator[Kept]:
+def read_lines(path: Path, parse: Callable[[bytes], Kept], what: str) -> Iterator[Kept]:
     """What `parse` makes of each line of a file, in order; a torn last one is dropped. what: its name."""
     if not path.exists():
         return
@@ -178,13 +188,14 @@ def read_lines(path: Path, parse: Callable[[str], Kept], what: str) -> Iterator[
             if not line.endswith(b"\n"):
                 return
             try:
-                yield parse(line.decode())
-            except StoreError as error:
-                raise StoreError(f"{path}, line {number}: {error}") from None
+                yield parse(line)
+            except Mistake as error:
+                where, fix = f"{path}, line {number}", "restore that line from a copy, or delete it"
+                raise error.in_file(where, f"a {what}", fix) from None
             except (ValueError, TypeError) as error:
-                raise StoreError(
+                raise DamagedFile(
                     f"{path}, line {number}: expected a {what}, got something else ({error}); "
-                    "mend or delete that line."
+                    "restore that line from a copy, or delete it."
                 ) from None
 
 
@@ -246,14 +257,3 @@ class RecordWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         os.close(self._file)
-
-
-def _to_json(part: float) -> float | str | None:
-    """JSON has no NaN or infinity: NaN is null, infinity (the SNR of an untouched clip) is a word."""
-    if math.isnan(part):
-        return None
-    return ("inf" if part > 0 else "-inf") if math.isinf(part) else part
-
-
-def _from_json(part: float | str | None) -> float:
-    return math.nan if part is None else float(part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,9 +12,9 @@ from typing import Literal, TypeVar
 import torch
 from torch import Tensor
 
-from sottovoce.core.batch import AudioBatch
+from sottovoce.core.batch import PASS, AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.errors import InputError, MissingPower
+from sottovoce.errors import InputError, MissingPower, ScoreError
 
 Power = TypeVar("Power")
 Says = Literal["class", "words"]
@@ -29,6 +30,11 @@ class Target(ABC):
     """The corpus that it is audited on where no other is named."""
     random: bool = False
     """Whether what it says hangs on its draws: then an attack must average over them."""
+    repeats: bool = True
+    """Whether the same clips with the same draws get the same answer every time. An audit finds out by
+    itself about a model that does not and does not say so."""
+    paid: bool = False
+    """Whether asking it costs money: then nobody asks it only to see whether it repeats itself."""
 
     @abstractmethod
     def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:
@@ -168,6 +174,39 @@ def check_clips(target: Target, batch: AudioBatch) -> None:
             f"({target.longest / target.sample_rate:g} s), got {int(batch.lengths[long])}; "
             "cut it to that length."
         )
+
+
+def best_places(scores: Tensor, ids: Sequence[str]) -> Tensor:
+    """Where the best score of each clip stands, `(batch, ...)`, of scores `(batch, ..., choices)` that
+    `check_scores` lets pass: how scores become an answer."""
+    return check_scores(scores, ids).argmax(dim=-1)
+
+
+def check_scores(scores: Tensor, ids: Sequence[str], counts: Tensor | None = None) -> Tensor:
+    """Scores `(batch, ..., choices)` as they are, or `ScoreError` where a clip has no best one.
+
+    The best score must be finite. Minus infinity is a fair score of classes and tokens that a model rules
+    out, as long as one is left to choose. NaN and plus infinity are none, nor is minus infinity for all:
+    which of them comes first says nothing of the clip.
+
+    ids: one name a clip; of the passes of one clip, the clip's own is told.
+    counts: `(batch,)`, how many places of the second dimension each clip has; what lies behind them is
+        padding, and is not looked at.
+    """
+    best = scores.detach().amax(dim=-1)  # NaN where there is one
+    fine = best.isfinite()
+    if counts is not None:
+        fine |= torch.arange(best.shape[1], device=best.device) >= counts.to(best.device)[:, None]
+    if not bool(fine.all()):
+        row = int((~fine).nonzero()[0, 0])
+        found = float(best[row][~fine[row]][0])
+        got = "NaN" if math.isnan(found) else "infinity" if found > 0 else "minus infinity for every choice"
+        raise ScoreError(
+            f"clip {ids[row].partition(PASS)[0]!r}: expected scores with a finite best one, got {got}, from "
+            "which no answer can be read; run the model in float32, look for a division by zero in it, or "
+            "drop the clip."
+        )
+    return scores
 
 
 @contextmanager

@@ -79,6 +79,14 @@ class Wrapped(Target, Scores, Matches, Frames, Languages, Timings):
         return self.target.random
 
     @property
+    def repeats(self) -> bool:  # type: ignore[override]
+        return self.target.repeats
+
+    @property
+    def paid(self) -> bool:  # type: ignore[override]
+        return self.target.paid
+
+    @property
     def classes(self) -> tuple[str, ...]:  # type: ignore[override]
         return self.target.power(Scores).classes
 
@@ -152,6 +160,46 @@ class Defended(Wrapped):
         for place, transform in enumerate(self.transforms):
             batch = transform(batch, draws=draws.turn("transform", place))
         return batch
+
+
+@final
+@dataclass(frozen=True)
+class Unsteady(Wrapped):
+    """A target that was caught answering the same clips in two ways: it is random, and no draws lead it."""
+
+    target: Target
+
+    @property
+    def random(self) -> bool:  # type: ignore[override]
+        return True
+
+    @property
+    def repeats(self) -> bool:  # type: ignore[override]
+        return False
+
+    def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:
+        return self.target.loss(batch, labels, draws=draws)
+
+    def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
+        return self.target.decode(batch, draws=draws)
+
+    def scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
+        return self.target.power(Scores).scores(batch, draws=draws)
+
+    def loss_and_match(
+        self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws, first_token: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        inner = self.target.power(Matches)
+        return inner.loss_and_match(batch, labels, draws=draws, first_token=first_token)
+
+    def log_probs(self, batch: AudioBatch, *, draws: Draws) -> tuple[Tensor, Tensor]:
+        return self.target.power(Frames).log_probs(batch, draws=draws)
+
+    def language_scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
+        return self.target.power(Languages).language_scores(batch, draws=draws)
+
+    def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[Word]]:
+        return self.target.power(Timings).timings(batch, draws=draws)
 
 
 Ask = Callable[[AudioBatch, list[int]], tuple[Tensor, Tensor]]

@@ -13,7 +13,17 @@ from torch import Tensor
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.memory import out_of_memory
-from sottovoce.core.target import Frames, Languages, Matches, Power, Scores, Target, Timings, Word
+from sottovoce.core.target import (
+    Frames,
+    Languages,
+    Matches,
+    Power,
+    Scores,
+    Target,
+    Timings,
+    Word,
+    check_scores,
+)
 from sottovoce.core.transform import Wrapped
 from sottovoce.errors import InputError, MissingPower
 
@@ -58,7 +68,7 @@ class Passes:
         for rows, piece in self.batch.passes(self.count, self.at_once):
             scores = power.scores(piece, draws=self.draws)
             total.index_add_(0, torch.tensor(rows, device=total.device), scores.to(total))
-        return total / self.count
+        return check_scores(total / self.count, self.batch.ids)
 
     def mean_log_probs(self) -> tuple[Tensor, Tensor]:
         """Scores of tokens `(batch, frames, tokens)`, averaged over the passes, and each clip's frames."""
@@ -74,7 +84,7 @@ class Passes:
             missing = scores.shape[1] - total.shape[1]
             total = torch.nn.functional.pad(total, (0, 0, 0, max(missing, 0)))
             total[:, : scores.shape[1]].index_add_(0, places, scores.to(total))
-        return total / self.count, frames
+        return check_scores(total / self.count, self.batch.ids, frames), frames
 
 
 class Vote(ABC):

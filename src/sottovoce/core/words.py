@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
+from rapidfuzz.distance import Levenshtein
+
 SPACELESS = frozenset({"ja", "lo", "my", "th", "zh"})
 """Languages that write no spaces between words: each letter counts as one, as in Radford et al. (2022)."""
 
@@ -21,6 +23,13 @@ def normalise(text: str, language: str = "en") -> str:
 def split_words(text: str, language: str = "en") -> list[str]:
     """The words of a normalised text."""
     return list(text.replace(" ", "")) if language in SPACELESS else text.split()
+
+
+@lru_cache(maxsize=8192)
+def word_errors(reference: str, heard: str, language: str = "en") -> int:
+    """The fewest words to substitute, delete and insert that turn one text into the other, normalised."""
+    one, two = (split_words(normalise(text, language), language) for text in (reference, heard))
+    return Levenshtein.distance(one, two)
 
 
 @lru_cache(maxsize=2)

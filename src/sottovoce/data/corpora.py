@@ -299,9 +299,18 @@ def _entry_of_row(path: Path, place: str, line: int, row: dict[str, str]) -> Ent
     for key in ("path", "label"):
         if not values[key]:
             raise InputError(f"{place}, line {line}: expected a {key}, got none; fill it in or drop the row.")
-    name = os.path.splitext(Path(values["path"]).as_posix())[0]
+    name = os.path.splitext(_below(Path(values["path"]), path.parent).as_posix())[0]
     facts = {key: row[key].strip() for key in FACTS if row.get(key, "").strip()}
     return Entry(values["id"] or name, path.parent / values["path"], values["label"], facts=facts)
+
+
+def _below(file: Path, root: Path) -> Path:
+    """A file by its way from a folder on, where it lies below it, however the two are written."""
+    if file.is_absolute():
+        for one, other in ((file, root.absolute()), (file.resolve(), root.resolve())):
+            if one.is_relative_to(other):
+                return one.relative_to(other)
+    return file
 
 
 def existing_folder(path: str) -> Path:

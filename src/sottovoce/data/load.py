@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -105,10 +106,16 @@ class Corpus:
     note: str = ""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "entries", _from_shared_folder(self.entries))
         if not self.entries:
             raise InputError(f"corpus {self.name!r}: expected at least one clip, got none; add audio files.")
         seen: dict[str, Entry] = {}
         for entry in self.entries:
+            if not entry.id:
+                raise InputError(
+                    f"corpus {self.name!r}: expected an id of every clip, got an empty one for {entry.path}; "
+                    "give it one in an id column."
+                )
             twin = seen.setdefault(entry.id, entry)
             if twin is not entry:
                 raise InputError(
@@ -280,6 +287,18 @@ def _to_grid(mono: NDArray[np.float64], done: list[str]) -> NDArray[np.float32]:
     if (rounded != steps).any():
         done.append("rounded to 16 bits")
     return (kept / _STEPS).astype(np.float32)
+
+
+def _from_shared_folder(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """Ids that are absolute paths count from the folder that they share: an id is handed on with results."""
+    folders = [os.path.dirname(entry.id) for entry in entries if os.path.isabs(entry.id)]
+    if not folders:
+        return entries
+    root = os.path.commonpath(folders)
+    return tuple(
+        replace(entry, id=Path(entry.id).relative_to(root).as_posix()) if os.path.isabs(entry.id) else entry
+        for entry in entries
+    )
 
 
 def _voice(entry: Entry) -> str:

@@ -2,15 +2,14 @@
 
 The filter is linear prediction on a grid of 5 ms; the source is what the prediction leaves over, cut into
 grains of two periods around every pulse of the voice (pitch-synchronous overlap-add, Moulines and Charpentier
-1990). NumPy and SciPy do the work, and numba the one recursion that neither can.
+1990). NumPy and SciPy do the work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, final
+from itertools import pairwise
+from typing import final
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -245,29 +244,20 @@ def _leftover(emphasised: Floats, filters: Floats) -> Floats:
 
 def resonate(source: Floats, filters: Floats, frame: NDArray[np.int64]) -> Floats:
     """Speech from a source `(time,)` and the filter that each sample goes through."""
-    return lfilter([1.0], [1.0, -PREEMPHASIS], _recursion()(source, filters, frame))
+    return lfilter([1.0], [1.0, -PREEMPHASIS], _through(source, filters, frame))
 
 
-@cache
-def _recursion() -> Callable[[Floats, Floats, NDArray[np.int64]], Floats]:
-    import numba
-
-    code: Any
-    try:
-        code = numba.njit(cache=True)(_recur)
-    except RuntimeError:  # There is no place to keep the compiled code: it is made again in each run.
-        code = numba.njit(_recur)
-    return code  # type: ignore[no-any-return]
-
-
-def _recur(source: Floats, filters: Floats, frame: NDArray[np.int64]) -> Floats:
+def _through(source: Floats, filters: Floats, frame: NDArray[np.int64]) -> Floats:
+    """The source through each filter in turn, which goes on from what the last one left."""
     order = filters.shape[1] - 1
     out = np.zeros(len(source) + order)
-    for time in range(len(source)):
-        total = source[time]
-        for lag in range(1, order + 1):
-            total -= filters[frame[time], lag] * out[time + order - lag]
-        out[time + order] = total
+    turns = np.flatnonzero(np.diff(frame)) + 1
+    for start, end in pairwise([0, *turns.tolist(), len(source)]):
+        poles = filters[frame[start]]
+        # What scipy.signal.lfiltic gives, in a tenth of its time: this runs every 5 ms.
+        past = out[start : start + order][::-1]
+        state = -np.correlate(poles[1:], past, "full")[order - 1 :]
+        out[start + order : end + order], _ = lfilter([1.0], poles, source[start:end], zi=state)
     return out[order:]
 
 

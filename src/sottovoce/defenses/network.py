@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import chain
-from typing import Any, Literal, NamedTuple, TypeVar
+from itertools import chain, pairwise
+from typing import Literal, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,7 +20,6 @@ from sottovoce.errors import InputError
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Function = TypeVar("Function", bound=Callable[..., Any])
 Hypotheses = Sequence[Sequence[str | Word]]
 """One list of words a pass; an empty one is a pass that heard nothing."""
 Align = Literal["mean", "nearest"]
@@ -29,10 +27,11 @@ Align = Literal["mean", "nearest"]
 SILENCE = 0
 INTO, PAST, NEW = 0, 1, 2
 """Steps of an alignment: a word into a slot, past a slot with no word, a word into a slot of its own."""
-# SCLITE's costs, and with times what it adds to a difference in seconds; a thousandfold, so that sums without
-# times are exact and ties are ties.
+# SCLITE's costs, and with times what it adds to a difference in seconds; a thousandfold, and with times to
+# the nearest of `GRAINS`, so that sums are exact and ties are ties.
 INDEL, SUBSTITUTION = 3000.0, 4000.0
 OTHER_WORD = 1.0
+GRAINS = 1024.0
 # In seconds. SCLITE has words beside silence cost their duration: two that last 20 ms would rather be alone
 # than meet 60 ms apart, though times of noisy passes differ by as much.
 SHORTEST = 0.25
@@ -70,13 +69,11 @@ def network(
         return []
     numbers, spellings = _number([word.text if isinstance(word, Word) else word for word in said], same)
     facts = np.array([_facts(word) for word in said])
-    lengths = np.array([len(words) for words in hypotheses])
-    order, slot_of, word_of, votes, confidences = _lay(numbers, facts, lengths, timed, align == "nearest")
-    slots: list[list[Arc]] = [[] for _ in order]
-    places, means = np.argsort(order)[slot_of].tolist(), (confidences / votes).tolist()
-    for place, word, count, mean in zip(places, word_of.tolist(), votes.tolist(), means, strict=True):
-        slots[place].append(Arc(spellings[word], count, mean))
-    return slots
+    net = _Network(len(said), timed, align == "nearest")
+    ends = np.cumsum([len(words) for words in hypotheses]).tolist()
+    for start, end in pairwise([0, *ends]):
+        net.lay(numbers[start:end], facts[start:end])
+    return net.slots(spellings)
 
 
 def _number(texts: Sequence[str], same: Callable[[str], str]) -> tuple[Ints, list[str]]:
@@ -113,237 +110,198 @@ def check_align(align: str) -> None:
         raise InputError(f"expected align mean or nearest, got {align!r}; nearest is NIST's.")
 
 
-def _compiled(function: Function) -> Function:
-    """Machine code, kept for later runs where there is a place to keep it."""
-    code: Any
-    try:
-        code = numba.njit(cache=True)(function)
-    except RuntimeError:
-        code = numba.njit(function)
-    return code  # type: ignore[no-any-return]
+class _Network:
+    """What grows: slots and arcs, numbered in the order in which they came.
 
-
-class _Network(NamedTuple):
-    """What grows: arcs `(arcs,)` and slots `(slots,)`, both in the order in which they came."""
-
-    size: Ints
-    """How many arcs there are, and how many slots."""
-    slot: Ints
-    word: Ints
-    votes: Ints
-    confidence: Floats
-    before: Ints
-    """The last arc before this one with the same word, in whatever slot; -1: none."""
-    last: Ints
-    """The last arc of each word, `(words,)`."""
-    first: Ints
-    """The first arc of each slot."""
-    silence: Ints
-    """The arc of silence in each slot; -1: no pass is silent there."""
-    said: Floats
-    """How many words, and the sums of their starts and ends in seconds, `(slots, 3)`."""
-
-
-# Plain loops below: expressions of whole arrays would more than double the time that compiling takes.
-
-
-@_compiled
-def _lay(
-    words: Ints, facts: Floats, lengths: Ints, timed: bool, nearest: bool
-) -> tuple[Ints, Ints, Ints, Ints, Floats]:
-    """Lay hypotheses, one after another in `words (total,)`, into a network.
-
-    facts: start and end in seconds and confidence of each word, `(total, 3)`.
-    Returns the slots in the order of time, and of every arc its slot, word, votes and sum of confidences.
+    total: words of all hypotheses. Each brings one arc at most, and each slot one of silence.
     """
-    total = len(words)
-    arcs = 2 * total  # each word brings one at most, and each slot one of silence
-    net = _Network(
-        np.zeros(2, np.int64),
-        np.zeros(arcs, np.int64),
-        np.zeros(arcs, np.int64),
-        np.zeros(arcs, np.int64),
-        np.zeros(arcs, np.float64),
-        np.full(arcs, -1, np.int64),
-        np.full(words.max() + 1, -1, np.int64),
-        np.zeros(total, np.int64),
-        np.full(total, -1, np.int64),
-        np.zeros((total, 3), np.float64),
-    )
-    order = np.zeros(0, np.int64)
-    first = 0
-    for turn in range(len(lengths)):
-        end = first + lengths[turn]
-        order = _merge(net, order, words[first:end], facts[first:end], turn, timed, nearest)
-        first = end
-    count = net.size[0]
-    return order, net.slot[:count], net.word[:count], net.votes[:count], net.confidence[:count]
 
+    def __init__(self, total: int, timed: bool, nearest: bool) -> None:
+        self.timed, self.nearest = timed, nearest
+        self.laid = 0
+        """How many hypotheses are in it."""
+        self.opened = 0
+        """How many slots there are."""
+        self.order: list[int] = []
+        """The slots in the order of time."""
+        self.arcs: list[tuple[int, int]] = []
+        """Slot and word of each arc."""
+        self.votes = np.zeros(2 * total, np.int64)
+        self.confidence = np.zeros(2 * total)
+        """The sum over the votes of each arc."""
+        self.arcs_of: dict[int, list[int]] = {}
+        """All arcs of each word, in whatever slot."""
+        self.first = np.zeros(total, np.int64)
+        """The first arc of each slot."""
+        self.silence = np.full(total, -1, np.int64)
+        """The arc of silence in each slot; -1: no pass is silent there."""
+        self.said = np.zeros((total, 3))
+        """Of each slot how many words, and the sums of their starts and ends in seconds."""
 
-@_compiled
-def _merge(
-    net: _Network, order: Ints, words: Ints, facts: Floats, turn: int, timed: bool, nearest: bool
-) -> Ints:
-    """Lay one hypothesis into the network of `turn` others; the new order of slots."""
-    arcs = _arcs(net, order, words)
-    if nearest:
-        steps = _steps_by_nearest(net, order, arcs, facts, timed)
-    else:
-        steps = _steps_by_mean(net, order, arcs, facts, turn, timed)
-    grown = np.zeros(len(steps), np.int64)
-    slot_place, word_place = 0, 0
-    for place in range(len(steps)):
-        if steps[place] == NEW:
-            slot = net.size[1]
-            net.size[1] += 1
-            arc = net.first[slot] = _add(net, slot, words[word_place])
-            if turn > 0:
-                net.votes[_add(net, slot, SILENCE)] = turn
+    def slots(self, spellings: Sequence[str]) -> list[list[Arc]]:
+        """All arcs, slot by slot."""
+        places = {slot: place for place, slot in enumerate(self.order)}
+        found: list[list[Arc]] = [[] for _ in self.order]
+        count = len(self.arcs)
+        votes, sums = self.votes[:count].tolist(), self.confidence[:count].tolist()
+        for (slot, word), vote, total in zip(self.arcs, votes, sums, strict=True):
+            found[places[slot]].append(Arc(spellings[word], vote, total / vote))
+        return found
+
+    def lay(self, words: Ints, facts: Floats) -> None:
+        """Lay a hypothesis in. facts: start and end in seconds and confidence of each word, `(words, 3)`."""
+        order = np.array(self.order, np.int64)
+        known = self._find(order, words)
+        steps = self._steps_by_nearest if self.nearest else self._steps_by_mean
+        names, silences, rows = words.tolist(), self.silence[order].tolist(), known.tolist()
+        past: list[int] = []
+        into: list[int] = []
+        grown: list[int] = []
+        place = 0
+        for step in steps(order, known, facts):
+            column = len(into)
+            if step == NEW:
+                grown.append(self._open(names[column]))
+                into.append(int(self.first[grown[-1]]))
+                continue
+            slot, arc = self.order[place], silences[place] if step == PAST else rows[place][column]
+            if arc < 0:
+                arc = self._add(slot, SILENCE if step == PAST else names[column])
+            (past if step == PAST else into).append(arc)
+            grown.append(slot)
+            place += 1
+        # Each slot was met once, and so no arc twice.
+        self.votes[past + into] += 1
+        self.confidence[into] += facts[:, 2]
+        slots = [self.arcs[arc][0] for arc in into]
+        self.said[slots, 0] += 1.0
+        self.said[slots, 1:] += facts[:, :2]
+        self.order = grown
+        self.laid += 1
+
+    def _open(self, word: int) -> int:
+        """A new slot that begins with a word; the passes before are silent there."""
+        slot = self.opened
+        self.opened += 1
+        self.first[slot] = self._add(slot, word)
+        if self.laid:
+            self.votes[self._add(slot, SILENCE)] = self.laid
+        return slot
+
+    def _add(self, slot: int, word: int) -> int:
+        """A new arc, without votes yet."""
+        arc = len(self.arcs)
+        self.arcs.append((slot, word))
+        if word == SILENCE:
+            self.silence[slot] = arc
         else:
-            slot = order[slot_place]
-            past = steps[place] == PAST
-            arc = net.silence[slot] if past else arcs[slot_place, word_place]
-            if arc < 0:
-                arc = _add(net, slot, SILENCE if past else words[word_place])
-            slot_place += 1
-        net.votes[arc] += 1
-        if steps[place] != PAST:
-            start, end, confidence = facts[word_place]
-            net.confidence[arc] += confidence
-            net.said[slot, 0] += 1.0
-            net.said[slot, 1] += start
-            net.said[slot, 2] += end
-            word_place += 1
-        grown[place] = slot
-    return grown
+            self.arcs_of.setdefault(word, []).append(arc)
+        return arc
+
+    def _find(self, order: Ints, words: Ints) -> Ints:
+        """Which arc of each slot has each word, `(slots, words)`; -1: none."""
+        found = np.full((len(order), len(words)), -1, np.int64)
+        places = np.empty(len(order), np.int64)
+        places[order] = np.arange(len(order))
+        for column, word in enumerate(words.tolist()):
+            arcs = self.arcs_of.get(word)
+            if arcs:
+                found[places[[self.arcs[arc][0] for arc in arcs]], column] = arcs
+        return found
+
+    def _steps_by_mean(self, order: Ints, arcs: Ints, facts: Floats) -> list[int]:
+        """The cheapest steps through slots and words. Costs are sums over the passes before.
+
+        Of equals a word goes into a slot before it opens a new one, and opens one before a slot is passed.
+        """
+        said, start, end = self._times(order)
+        alone = self._alone(facts[:, 0], facts[:, 1])
+        other = said[:, None] - np.where(arcs >= 0, self.votes[arcs], 0)
+        into = (self.laid - said)[:, None] * alone + other * (OTHER_WORD if self.timed else SUBSTITUTION)
+        if self.timed:
+            into += said[:, None] * _apart(facts, start, end)
+        past = said * self._alone(start, end)
+        into, past, new = _exact(into), _exact(past), _exact(self.laid * alone)
+        through = np.concatenate([[0.0], np.cumsum(past)])
+        cost, moves = through, [[PAST] * (len(order) + 1)]
+        for column in range(len(facts)):
+            opened = cost + new[column]
+            entered = np.concatenate([[np.inf], cost[:-1] + into[:, column]])
+            best = np.minimum(entered, opened)
+            # From slot to slot: the cheapest way to one of those before, and past all between.
+            cost = np.minimum.accumulate(best - through) + through
+            move = np.where(entered <= opened, INTO, NEW)
+            move[cost < best] = PAST
+            moves.append(move.tolist())
+        return _trace(moves)
+
+    def _steps_by_nearest(self, order: Ints, arcs: Ints, facts: Floats) -> list[int]:
+        """The cheapest steps as NIST's program finds them: to the nearest arc of each slot.
+
+        Of equals it takes the way over the arc that came first. `over (slots + 1,)` is that arc; a word that
+        opens a slot behind another keeps the arc of that one.
+        """
+        _, start, end = self._times(order)
+        first, silence = self.first[order], self.silence[order]
+        hushed = silence >= 0
+        past = np.where(hushed, SILENT_PAST, _exact(self._alone(start, end)))
+        passed = np.where(hushed, silence, first)
+        into_other = np.full(len(order), OTHER_WORD if self.timed else SUBSTITUTION)
+        other = first
+        if not self.timed:
+            into_other[hushed] = SILENT_OTHER
+            other = np.where(hushed, silence, first)
+        new = _exact(self._alone(facts[:, 0], facts[:, 1]))
+        into = np.where(arcs >= 0, 0.0, into_other[:, None])
+        if self.timed:
+            into += _exact(_apart(facts, start, end))
+        met = np.where(arcs >= 0, arcs, other[:, None])
+        through = np.concatenate([[0.0], np.cumsum(past)])
+        cost, over = through, np.concatenate([[-1], passed])
+        moves = [[PAST] * (len(order) + 1)]
+        for column in range(len(facts)):
+            opened = cost + new[column]
+            entered = np.concatenate([[np.inf], cost[:-1] + into[:, column]])
+            arc = np.concatenate([[-1], met[:, column]])
+            opens = (opened < entered) | ((opened == entered) & (over < arc))
+            best, arc = np.where(opens, opened, entered), np.where(opens, over, arc)
+            cost = np.minimum.accumulate(best - through) + through
+            skips = cost < best
+            skips[1:] |= (cost[:-1] + past == best[1:]) & (passed < arc[1:])
+            over = np.where(skips, np.concatenate([[-1], passed]), arc)
+            move = np.where(opens, NEW, INTO)
+            move[skips] = PAST
+            moves.append(move.tolist())
+        return _trace(moves)
+
+    def _times(self, order: Ints) -> tuple[Floats, Floats, Floats]:
+        """Of each slot how many words it has, and the means of their starts and ends."""
+        said = self.said[order]
+        return said[:, 0], said[:, 1] / said[:, 0], said[:, 2] / said[:, 0]
+
+    def _alone(self, start: Floats, end: Floats) -> Floats:
+        """What words cost beside silence."""
+        if not self.timed:
+            return np.full(len(start), INDEL)
+        return 1000.0 * np.maximum(end - start, SHORTEST)
 
 
-@_compiled
-def _add(net: _Network, slot: int, word: int) -> int:
-    """A new arc, without votes yet."""
-    arc: int = net.size[0]
-    net.size[0] += 1
-    net.slot[arc], net.word[arc] = slot, word
-    if word == SILENCE:
-        net.silence[slot] = arc
-    else:
-        net.before[arc], net.last[word] = net.last[word], arc
-    return arc
+def _apart(facts: Floats, start: Floats, end: Floats) -> Floats:
+    """How far in time each word is from the mean of each slot, `(slots, words)`."""
+    return 1000.0 * (np.abs(facts[:, 0] - start[:, None]) + np.abs(facts[:, 1] - end[:, None]))
 
 
-@_compiled
-def _arcs(net: _Network, order: Ints, words: Ints) -> Ints:
-    """Which arc of each slot has each word, `(slots, words)`; -1: none."""
-    places = np.zeros(len(order), np.int64)
-    for place in range(len(order)):
-        places[order[place]] = place
-    found = np.full((len(order), len(words)), -1, np.int64)
-    for column in range(len(words)):
-        arc = net.last[words[column]]
-        while arc >= 0:
-            found[places[net.slot[arc]], column] = arc
-            arc = net.before[arc]
-    return found
+def _exact(costs: Floats) -> Floats:
+    """Costs whose sums have no rounding errors."""
+    return np.rint(costs * GRAINS) / GRAINS
 
 
-@_compiled
-def _steps_by_mean(net: _Network, order: Ints, arcs: Ints, facts: Floats, turn: int, timed: bool) -> Ints:
-    """The cheapest steps through slots and words. Costs are sums over the `turn` passes before.
-
-    Of equals a word goes into a slot before it opens a new one, and opens one before a slot is passed.
-    """
-    slots, words = arcs.shape
-    cost, step = np.zeros((slots + 1, words + 1), np.float64), np.zeros((slots + 1, words + 1), np.int64)
-    for column in range(words):
-        cost[0, column + 1] = cost[0, column] + turn * _alone(facts, column, timed)
-        step[0, column + 1] = NEW
-    for row in range(slots):
-        said, start, end = net.said[order[row]]
-        start, end, silent = start / said, end / said, turn - said
-        past = said * (_lasting(start, end) if timed else INDEL)
-        cost[row + 1, 0], step[row + 1, 0] = cost[row, 0] + past, PAST
-        for column in range(words):
-            arc, alone = arcs[row, column], _alone(facts, column, timed)
-            other = said - (net.votes[arc] if arc >= 0 else 0)
-            into = silent * alone + other * (OTHER_WORD if timed else SUBSTITUTION)
-            if timed:
-                into += said * _apart(facts, column, start, end)
-            best, move = cost[row, column] + into, INTO
-            if cost[row + 1, column] + turn * alone < best:
-                best, move = cost[row + 1, column] + turn * alone, NEW
-            if cost[row, column + 1] + past < best:
-                best, move = cost[row, column + 1] + past, PAST
-            cost[row + 1, column + 1], step[row + 1, column + 1] = best, move
-    return _trace(step)
-
-
-@_compiled
-def _steps_by_nearest(net: _Network, order: Ints, arcs: Ints, facts: Floats, timed: bool) -> Ints:
-    """The cheapest steps as NIST's program finds them: to the nearest arc of each slot.
-
-    Of equals it takes the way over the arc that came first. `over (slots + 1, words + 1)` is that arc; a word
-    that opens a slot behind another keeps the arc of that one.
-    """
-    slots, words = arcs.shape
-    cost, step = np.zeros((slots + 1, words + 1), np.float64), np.zeros((slots + 1, words + 1), np.int64)
-    over = np.full((slots + 1, words + 1), -1, np.int64)
-    for column in range(words):
-        cost[0, column + 1] = cost[0, column] + _alone(facts, column, timed)
-        step[0, column + 1] = NEW
-    for row in range(slots):
-        said, start, end = net.said[order[row]]
-        start, end = start / said, end / said
-        first, silence = net.first[order[row]], net.silence[order[row]]
-        past, passed = _lasting(start, end) if timed else INDEL, first
-        into_other, other = OTHER_WORD if timed else SUBSTITUTION, first
-        if silence >= 0:
-            past, passed = SILENT_PAST, silence
-            if not timed:
-                into_other, other = SILENT_OTHER, silence
-        cost[row + 1, 0], step[row + 1, 0], over[row + 1, 0] = cost[row, 0] + past, PAST, passed
-        for column in range(words):
-            best, arc, move = cost[row, column], arcs[row, column], INTO
-            if arc < 0:
-                best, arc = best + into_other, other
-            if timed:
-                best += _apart(facts, column, start, end)
-            new, behind = cost[row + 1, column] + _alone(facts, column, timed), over[row + 1, column]
-            if new < best or (new == best and behind < arc):
-                best, arc, move = new, behind, NEW
-            skip = cost[row, column + 1] + past
-            if skip < best or (skip == best and passed < arc):
-                best, arc, move = skip, passed, PAST
-            cost[row + 1, column + 1], over[row + 1, column + 1] = best, arc
-            step[row + 1, column + 1] = move
-    return _trace(step)
-
-
-@_compiled
-def _alone(facts: Floats, column: int, timed: bool) -> float:
-    """What a word costs beside silence."""
-    return _lasting(facts[column, 0], facts[column, 1]) if timed else INDEL
-
-
-@_compiled
-def _lasting(start: float, end: float) -> float:
-    return 1000.0 * max(end - start, SHORTEST)
-
-
-@_compiled
-def _apart(facts: Floats, column: int, start: float, end: float) -> float:
-    """How far in time a word is from the mean of a slot."""
-    far: float = abs(facts[column, 0] - start) + abs(facts[column, 1] - end)
-    return 1000.0 * far
-
-
-@_compiled
-def _trace(step: Ints) -> Ints:
-    """The steps that lead to the last corner of `(slots + 1, words + 1)`."""
-    row, column = step.shape[0] - 1, step.shape[1] - 1
-    steps = np.zeros(row + column, np.int64)
-    place = len(steps)
-    while row + column > 0:
-        place -= 1
-        steps[place] = step[row, column]
-        row, column = row - (steps[place] != NEW), column - (steps[place] != PAST)
-    return steps[place:]
+def _trace(moves: list[list[int]]) -> list[int]:
+    """The steps that lead to the last corner of `(words + 1, slots + 1)`."""
+    column, row = len(moves) - 1, len(moves[0]) - 1
+    steps: list[int] = []
+    while row or column:
+        step = moves[column][row]
+        steps.append(step)
+        row, column = row - (step != NEW), column - (step != PAST)
+    return steps[::-1]

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sottovoce.core.batch import AudioBatch
+from sottovoce.core.batch import PASS, AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import Frames, Matches, Target, check_clips
+from sottovoce.core.target import Frames, Matches, Target, best_places, check_clips
 from sottovoce.core.transform import Defended, Transform
 from sottovoce.core.vote import Passes, Vote
 from sottovoce.defenses.smoothing import GaussianNoise, MadNoise
@@ -89,9 +89,9 @@ class Smoothed:
         self._check(clip)
         heard = Defended(self.target, (GaussianNoise(sigma=self.sigma), *self.transforms))
         vote.check(heard)
-        rows = min(self.rows(clip), vote.passes)
+        rows, draws = min(self.rows(clip), vote.passes), Draws(self.seed).turn("elect")
         with torch.no_grad():
-            return vote.elect(Passes(heard, clip, Draws(self.seed).turn("elect"), vote.passes, rows))[0]
+            return vote.elect(Passes(heard, clip.copy(), draws, vote.passes, rows))[0]
 
     def rows(self, clip: AudioBatch) -> int:
         """Copies of the clip that go through the model at once."""
@@ -143,7 +143,8 @@ class Greedy:
     def __call__(self, batch: AudioBatch) -> list[str]:
         scores, frames = self._target.log_probs(batch, draws=self._draws)
         # Copies of one clip all have as many frames.
-        paths = scores.argmax(dim=-1)[:, : int(frames[0])].to(torch.int32).cpu().numpy()
+        places = best_places(scores[:, : int(frames[0])], batch.ids)
+        paths = places.to(torch.int32).cpu().numpy()
         new = np.ones(paths.shape, dtype=bool)
         new[:, 1:] = paths[:, 1:] != paths[:, :-1]
         keys = [path[kept].tobytes() for path, kept in zip(paths, new, strict=True)]
@@ -175,5 +176,5 @@ def certified_sigma(transforms: Sequence[Transform]) -> float:
 def _copies(clip: AudioBatch, rows: int) -> AudioBatch:
     """One clip so many times, without taking the memory. Nothing behind the noise is random: any name will
     do."""
-    names = tuple(f"{clip.ids[0]}\x1f{row}" for row in range(rows))
+    names = tuple(f"{clip.ids[0]}{PASS}{row}" for row in range(rows))
     return AudioBatch(clip.waveforms.expand(rows, -1), clip.lengths.expand(rows), clip.sample_rate, names)

@@ -10,10 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 
-import orjson
-
-from sottovoce.core.record import Record
-from sottovoce.errors import StoreError
+from sottovoce.core.record import LOADING, Record, read_lines
+from sottovoce.core.strict import Mistake
 
 PAGE = 50
 MOST_KEPT = 16
@@ -100,23 +98,13 @@ def scan(path: Path, wanted: Filter) -> Found:
     """One pass over a file of records; a torn last line is dropped."""
     places, start = array("q"), 0
     cells, statuses, labels = dict[str, None](), dict[str, None](), dict[str, None]()
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.endswith(b"\n"):
-                break
-            try:
-                content = orjson.loads(line)
-                cells[content["cell"]] = statuses[content["status"]] = None
-                labels[content.get("label", "")] = None
-            except (ValueError, KeyError, TypeError) as error:
-                raise StoreError(
-                    f"{path}, line {number}: expected a record, got something else ({error}); "
-                    "mend or delete that line."
-                ) from None
-            if wanted.fits(content):
-                places.append(start)
-            start += len(line)
+    for record, size in read_lines(path, lambda line: (Record.from_line(line), len(line)), "record"):
+        cells[record.cell] = statuses[record.status] = labels[record.label] = None
+        if wanted.fits(vars(record)):
+            places.append(start)
+        start += size
     names = sorted(label for label in labels if label)
+    cells.pop(LOADING, None)
     return Found(places, list(cells), sorted(statuses), names if len(names) <= MOST_LABELS else [])
 
 
@@ -127,9 +115,6 @@ def _read(path: Path, places: Sequence[int]) -> list[Record]:
             file.seek(place)
             try:
                 records.append(Record.from_line(file.readline()))
-            except ValueError as error:
-                raise StoreError(
-                    f"{path}, at byte {place}: expected a record, got something else ({error}); "
-                    "mend or delete that line."
-                ) from None
+            except Mistake as error:
+                raise error.in_file(f"{path}, at byte {place}", "a record", "look at it again") from None
     return records

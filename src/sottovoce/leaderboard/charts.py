@@ -5,12 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import altair as alt
-
 from sottovoce.audit.heard import FEW, JND
 from sottovoce.audit.parts import Part
 from sottovoce.leaderboard.claim import Claim
-from sottovoce.report.figures import COLOURS, SHAPES, Chart, Layers, Rate, Series, colour_by, dash_by, finish
+from sottovoce.report.figures import (
+    COLOURS,
+    SHAPES,
+    Chart,
+    Rate,
+    Series,
+    colour_by,
+    dash_by,
+    interval_tooltip,
+    rule_at,
+    shape_by,
+    side_by_side,
+    snr_axis,
+)
+from sottovoce.report.heard import heard_axis, share_tooltip
+from sottovoce.report.vega import Spec, channel, finish, layered, mark
 from sottovoce.report.words import number
 
 MOST_LINES = 12
@@ -64,44 +77,32 @@ def _asked(budget: str) -> float | None:
     return float(part.settings["db"]) if part.name == "snr" else None
 
 
-def _lines(rows: list[dict[str, Any]], series: Sequence[Series], rate: Rate) -> Layers:
-    axis = alt.Axis(tickCount=6, labelFlush=False)
-    x = alt.X(
-        "asked:Q", title="SNR asked for (dB), quieter →", scale=alt.Scale(zero=False, padding=14), axis=axis
+def _lines(rows: list[dict[str, Any]], series: Sequence[Series], rate: Rate) -> Spec:
+    base = {"x": snr_axis("asked:Q", "SNR asked for"), "color": colour_by(series)}
+    return layered(
+        rows,
+        mark("rule", {**base, "y": rate.axis("low"), "y2": channel("high")}, strokeWidth=1.3, opacity=0.4),
+        mark("line", {**base, "y": rate.axis(), "strokeDash": dash_by(series)}, strokeWidth=2.2),
+        _dots(base, series, rate),
     )
-    base = alt.Chart(alt.InlineData(values=rows)).encode(x=x, color=colour_by(series))
-    bars = base.mark_rule(strokeWidth=1.3, opacity=0.4).encode(y=rate.axis("low"), y2="high:Q")
-    line = base.mark_line(strokeWidth=2.2).encode(y=rate.axis(), strokeDash=dash_by(series))
-    return alt.layer(bars, line, _dots(base, series, rate))
 
 
-def _points(rows: list[dict[str, Any]], series: Sequence[Series], rate: Rate) -> Layers:
-    names = [each.name for each in series]
-    budgets = list(dict.fromkeys(row["budget"] for row in rows))
-    base = alt.Chart(alt.InlineData(values=rows)).encode(
-        x=alt.X("budget:N", title="budget", sort=budgets, axis=alt.Axis(labelAngle=0)),
-        xOffset=alt.XOffset("attack:N", sort=names, scale=alt.Scale(domain=names, padding=0.6)),
-        color=colour_by(series),
-    )
-    bars = base.mark_rule(strokeWidth=2, opacity=0.5).encode(y=rate.axis("low"), y2="high:Q")
-    return alt.layer(bars, _dots(base, series, rate))
+def _points(rows: list[dict[str, Any]], series: Sequence[Series], rate: Rate) -> Spec:
+    base = side_by_side(series, list(dict.fromkeys(row["budget"] for row in rows)))
+    bars = {**base, "y": rate.axis("low"), "y2": channel("high")}
+    return layered(rows, mark("rule", bars, strokeWidth=2, opacity=0.5), _dots(base, series, rate))
 
 
-def _dots(base: alt.Chart, series: Sequence[Series], rate: Rate) -> alt.Chart:
-    names, shapes = [each.name for each in series], [each.shape for each in series]
-    dots: alt.Chart = base.mark_point(filled=True, size=64, opacity=1).encode(
-        y=rate.axis(),
-        shape=alt.Shape("attack:N", scale=alt.Scale(domain=names, range=shapes), legend=None),
-        tooltip=[
-            alt.Tooltip("attack:N", title="target"),
-            alt.Tooltip("budget:N"),
-            alt.Tooltip(f"{rate.metric}:Q", format=".1%", title=rate.title),
-            alt.Tooltip("low:Q", format=".1%", title="95 % from"),
-            alt.Tooltip("high:Q", format=".1%", title="to"),
-            alt.Tooltip("n:Q", title="clips"),
-        ],
-    )
-    return dots
+def _dots(base: Spec, series: Sequence[Series], rate: Rate) -> Spec:
+    tooltip = [
+        channel("attack:N", title="target"),
+        channel("budget:N"),
+        channel(f"{rate.metric}:Q", format=".1%", title=rate.title),
+        *interval_tooltip(),
+        channel("n:Q", title="clips"),
+    ]
+    encoding = {**base, "y": rate.axis(), "shape": shape_by(series), "tooltip": tooltip}
+    return mark("point", encoding, filled=True, size=64, opacity=1)
 
 
 def heard_chart(claims: Sequence[Claim], series: Sequence[Series], name: str) -> Chart | None:
@@ -117,28 +118,17 @@ def heard_chart(claims: Sequence[Claim], series: Sequence[Series], name: str) ->
     if not rows:
         return None
     shown = [each for each, _ in known]
-    percent = alt.Axis(format=".0%", tickCount=5, labelExpr="replace(datum.label, '%', ' %')")
-    scale = alt.Scale(domain=[0, 1])
-    line = (
-        alt.Chart(alt.InlineData(values=rows))
-        .mark_line(strokeWidth=2.2, interpolate="step-after")
-        .encode(
-            x=alt.X("p:Q", title="P(heard), less heard ←", scale=scale, axis=percent),
-            y=alt.Y("share:Q", title="clips fooled with at most this P(heard)", scale=scale, axis=percent),
-            color=colour_by(shown),
-            strokeDash=dash_by(shown),
-            tooltip=[
-                alt.Tooltip("attack:N", title="target"),
-                alt.Tooltip("p:Q", format=".0%", title="P(heard) up to"),
-                alt.Tooltip("share:Q", format=".1%", title="clips fooled"),
-            ],
-        )
-    )
-    marks = alt.Chart(alt.InlineData(values=[{"at": FEW}, {"at": JND}]))
-    rules = marks.mark_rule(strokeDash=[5, 4], color="var(--mark)", strokeWidth=1.2).encode(x="at:Q")
+    encoding = {
+        "x": heard_axis("p:Q", "P(heard), less heard ←"),
+        "y": heard_axis("share:Q", "clips fooled with at most this P(heard)"),
+        "color": colour_by(shown),
+        "strokeDash": dash_by(shown),
+        "tooltip": [channel("attack:N", title="target"), *share_tooltip()],
+    }
+    line = mark("line", encoding, strokeWidth=2.2, interpolate="step-after")
     words = "Share of clips fooled by P(heard): " + "; ".join(
         f"{each.name} {number(curve[round(FEW * (len(curve) - 1))], '%')} % up to {FEW:g}"
         for each, curve in known
         if curve
     )
-    return Chart(name, finish(alt.layer(rules, line), words), words)
+    return Chart(name, finish(layered(rows, rule_at([FEW, JND], 1.2), line), words), words)

@@ -12,6 +12,9 @@ At every budget the strongest attacks of the claim's plan run again on clips dra
 That the clips that a claim lists bear its figures is looked at when it is read (`find_mistakes`).
 Fewer broken clips than claimed are no objection: the attacks that run again may be a part of those that ran.
 With the same seed an attack finds on a clip what it found before, so a true claim seldom comes near.
+
+A claim may come from a stranger: nothing that it names is opened unless it comes with sottovoce
+(`sottovoce.leaderboard.strangers`), and no more passes are run than whoever checks allows.
 """
 
 from __future__ import annotations
@@ -22,19 +25,29 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sottovoce.audit.bench import Bench
+from sottovoce.audit.defense import Defense
+from sottovoce.audit.fit import MOST_CLIPS as FITTED
 from sottovoce.audit.fit import fitted_cell, fitting_set
 from sottovoce.audit.flags import LEVEL, Pairs
 from sottovoce.audit.manifest import hash_manifest, take_manifest
-from sottovoce.audit.plan import Cell, Plan
+from sottovoce.audit.plan import Cell, Plan, read_entries
+from sottovoce.audit.probe import spread
+from sottovoce.audit.repeat import LOOKED_AT
 from sottovoce.audit.summary import Outcomes, gather
-from sottovoce.audit.task import AttackTask, FitTask
+from sottovoce.audit.task import AttackTask, FitTask, RepeatTask
 from sottovoce.core.record import Record
 from sottovoce.core.statistics import exact_binomial_p
 from sottovoce.errors import InputError
+from sottovoce.leaderboard.behind import budget_title, count_passes, votes
 from sottovoce.leaderboard.claim import Claim, Figure, Worst
 from sottovoce.leaderboard.mistakes import attacks
 from sottovoce.leaderboard.read import worst_of
+from sottovoce.leaderboard.strangers import find_openings, find_strange
 
+MOST_PASSES = 2_000_000
+"""Of the model in one check: minutes on the shipped keyword spotter, hours on larger models."""
+JUDGED = 4
+"""Looks at a clip that has been attacked: as it was, before rounding and as it is saved, and one to spare."""
 METRICS = ("success", "wer", "clean-accuracy", "clean-wer")
 Values = Mapping[str, float]
 
@@ -64,11 +77,13 @@ class Line:
 
 @dataclass
 class Verdict:
-    """missing: figures that should have been compared, and no clip that ran could tell.
+    """passes: of the model, about as many as were run.
+    missing: figures that should have been compared, and no clip that ran could tell.
     unchecked: what a check of these clips cannot look at; it is taken on trust."""
 
     lines: list[Line] = field(default_factory=list)
     cells: list[str] = field(default_factory=list)
+    passes: int = 0
     notes: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
@@ -90,6 +105,9 @@ def check_claim(
     seed: int = 0,
     model: str | None = None,
     data: str | None = None,
+    fit: str | None = None,
+    trust: bool = False,
+    most_passes: int = MOST_PASSES,
     device: str = "auto",
     bench: Bench | None = None,
     tell: Callable[[str], None] = lambda note: None,
@@ -97,16 +115,28 @@ def check_claim(
     """Run some clips of a claim again and compare.
 
     clips: how many, drawn by `seed`. cells: how many attacks at each budget, the strongest first; 0: all that
-    the plan has. model, data: where they lie here, if not where the claim says.
+    the plan has. model, data, fit: as they are here; those of the claim are opened only where they come with
+    sottovoce. trust: take parts of plugins. most_passes: of the model, by the settings of the attacks.
     """
-    plan = _plan(claim, model, data)
-    bench = Bench(device) if bench is None else bench
+    given = {
+        key: value for key, value in (("model", model), ("data", data), ("fit", fit)) if value is not None
+    }
+    _refuse_strange(claim, given, trust)
+    plan = claim.parsed_plan().model_copy(update={"audio": "none", "metrics": METRICS, **given})
     verdict = Verdict()
-    _check_data(claim, plan, bench, verdict, own=data is not None)
     sample = draw_clips(claim, clips, seed)
     chosen = choose_cells(claim, plan, cells)
-    verdict.cells = [cell.id for found in chosen.values() for cell in found]
-    outcomes = _run(plan, [cell for found in chosen.values() for cell in found], sample, bench, verdict, tell)
+    todo = [cell for found in chosen.values() for cell in found]
+    verdict.cells = [cell.id for cell in todo]
+    verdict.passes = _passes(plan, claim.defense, todo, len(sample))
+    if verdict.passes > most_passes:
+        raise InputError(
+            f"claim {claim.id!r}: expected at most {most_passes:,} passes of the model, got a plan of about "
+            f"{verdict.passes:,}; take fewer --clips or --cells, or give --most-passes {verdict.passes}."
+        )
+    bench = Bench(device) if bench is None else bench
+    _check_data(claim, plan, bench, verdict)
+    outcomes = _run(plan, todo, sample, bench, verdict, tell)
     if not any(each.clips for each in outcomes.values()):
         why = f" ({verdict.notes[-1]})" if verdict.notes else ""
         raise InputError(
@@ -120,7 +150,7 @@ def check_claim(
         lines = list(_lines(claim, worst, judged))
         verdict.lines += lines
         if claim.lead not in [line.metric for line in lines]:
-            verdict.missing.append(worst.title)
+            verdict.missing.append(budget_title(worst.budget))
     verdict.unchecked = list(_unchecked(claim, plan, verdict.cells))
     return verdict
 
@@ -167,17 +197,30 @@ def choose_cells(claim: Claim, plan: Plan, count: int) -> dict[str, list[Cell]]:
     }
 
 
-def _plan(claim: Claim, model: str | None, data: str | None) -> Plan:
-    changed = {"model": model, "data": data}
-    kept = {key: value for key, value in changed.items() if value is not None}
-    return claim.parsed_plan().model_copy(update={"audio": "none", "metrics": METRICS, **kept})
+def _refuse_strange(claim: Claim, given: Mapping[str, str], trust: bool) -> None:
+    """Raise where checking would open something that a stranger named; nothing is built before."""
+    for place, reason in find_strange(claim, trust=trust):
+        raise InputError(f"claim {claim.id!r}, field {place!r}: {reason}; leave the claim out.")
+    for place, reason in find_openings(read_entries(claim.plan), given=given, trust=trust):
+        option = place.removeprefix("plan.")
+        yours = "the model as you have it" if option == "model" else "the clips as you have them"
+        raise InputError(f"claim {claim.id!r}, field {place!r}: {reason}; give --{option} with {yours}.")
 
 
-def _check_data(claim: Claim, plan: Plan, bench: Bench, verdict: Verdict, *, own: bool) -> None:
-    if claim.manifest and not own:
-        here = hash_manifest(take_manifest(bench.corpus(plan), plan.data))
-        if here != claim.manifest:
-            verdict.notes.append("the clips here are not those of the claim: their manifests differ")
+def _passes(plan: Plan, defense: str, cells: Sequence[Cell], clips: int) -> int:
+    """What these cells take on so many clips, and the clips that universal attacks are fitted on."""
+    around = Defense.parse(defense)
+    total = 0
+    for cell in cells:
+        one = count_passes(plan, around, cell.attack, cell.attacker)
+        judged = clips * JUDGED * votes(around)
+        total += judged + one * (FITTED if cell.universal else clips)
+    return total
+
+
+def _check_data(claim: Claim, plan: Plan, bench: Bench, verdict: Verdict) -> None:
+    if claim.manifest and hash_manifest(take_manifest(bench.corpus(plan), plan.data)) != claim.manifest:
+        verdict.notes.append("the clips here are not those of the claim: their manifests differ")
 
 
 def _run(
@@ -190,15 +233,20 @@ def _run(
 ) -> dict[str, Outcomes]:
     records: list[Record] = []
     held = frozenset[str]()
+    # The run that is claimed treated a model that wavers as random; so does this one.
+    repeated = bench.do(RepeatTask(plan, tuple(spread(clips, LOOKED_AT)))).repeated
+    steady = repeated is None or repeated.steady
+    if not steady:
+        verdict.notes.append("the model answers the same clip in different ways: figures differ by chance")
     for number, cell in enumerate(cells, start=1):
-        tell(f"{number} of {len(cells)}: {cell.id}")
+        tell(f"about {verdict.passes:,} passes of the model; {number} of {len(cells)}: {cell.id}")
         fitted = None
         if cell.universal:
-            fitted = bench.do(FitTask(plan, fitted_cell(cell).id)).perturbation
+            fitted = bench.do(FitTask(plan, fitted_cell(cell).id, steady)).perturbation
             held = fitting_set(plan, bench.corpus(plan), bench.target(plan))[1]
         todo = [clip for clip in clips if not (cell.universal and clip in held)]
         for first in range(0, len(todo), plan.batch):
-            task = AttackTask(plan, cell.id, tuple(todo[first : first + plan.batch]), fitted)
+            task = AttackTask(plan, cell.id, tuple(todo[first : first + plan.batch]), fitted, steady=steady)
             records += bench.do(task).records
     failures = {record.clip: record.reason for record in records if record.status == "failed"}
     if failures:
@@ -235,13 +283,17 @@ def _lines(claim: Claim, worst: Worst, judged: Sequence[Outcomes]) -> Iterator[L
     if worst.success is not None and broken:
         then = _of(claim.outcomes.broken(worst.budget), broken)
         ps = [Pairs.of(broken, then).p, _above(sum(broken.values()), len(broken), worst.success)]
-        yield _line(worst.title, "success", worst.success, broken, then, len(broken), _smallest(ps))
+        yield _line(
+            budget_title(worst.budget), "success", worst.success, broken, then, len(broken), _smallest(ps)
+        )
     parts = worst_of(judged, "wer").by_clip()
     if worst.wer is not None and parts:
         now = {clip: each[0] for clip, each in parts.items()}
         then = _of(claim.outcomes.wrong(worst.budget), parts)
         words = sum(each[1] for each in parts.values())
-        yield _line(worst.title, "wer", worst.wer, now, then, words, _smallest([Pairs.of(now, then).p]))
+        yield _line(
+            budget_title(worst.budget), "wer", worst.wer, now, then, words, _smallest([Pairs.of(now, then).p])
+        )
 
 
 def _line(what: str, metric: str, told: Figure, now: Values, then: Values, weight: float, p: float) -> Line:

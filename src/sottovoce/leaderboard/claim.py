@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import reprlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -25,6 +26,7 @@ from sottovoce.audit.plan import Plan, make_plan
 from sottovoce.core.metric import Estimate
 from sottovoce.core.statistics import Interval, clopper_pearson
 from sottovoce.errors import InputError
+from sottovoce.leaderboard.claim_file import load, refuse
 from sottovoce.leaderboard.mistakes import find_mistakes
 
 SCHEMA = 1
@@ -273,41 +275,28 @@ MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """From a version of the schema to the next one."""
 
 
-def read_claim(path: Path) -> Claim:
-    """A claim from a file, checked; a bad one is refused with the file, the field and the reason."""
-    return parse_claim(_load(path), str(path))
+def read_claim(path: Path, *, trust: bool = False) -> Claim:
+    """A claim from a file, checked; a bad one is refused with the file, the field and the reason.
+    trust: take parts of plugins."""
+    text, content = load(path, MOST_BYTES)
+    return parse_claim(content, str(path), text, trust=trust)
 
 
-def parse_claim(content: dict[str, Any], name: str) -> Claim:
+def parse_claim(content: dict[str, Any], name: str, text: str = "", *, trust: bool = False) -> Claim:
+    """text: as it stands in the file, to tell lines."""
     content = _migrate(content, name)
     try:
-        claim = Claim.model_validate(content)
+        claim = Claim.model_validate_json(json.dumps(content), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(place) for place in first["loc"]) or "claim"
         reason = first["msg"].removeprefix("Value error, ")
-        raise InputError(f"{name}, field {field!r}: {reason}; mend the claim or leave it out.") from None
-    for field, reason in find_mistakes(claim):
-        raise InputError(f"{name}, field {field!r}: {reason}; mend the claim or leave it out.")
+        if first["type"] not in ("value_error", "missing", "extra_forbidden"):
+            reason = f"{reason}, got {reprlib.repr(first['input'])}"
+        raise refuse(name, field, reason, text) from None
+    for field, reason in find_mistakes(claim, trust=trust):
+        raise refuse(name, field, reason, text)
     return claim
-
-
-def _load(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-        content = json.loads(text)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: expected a claim in JSON, got {error}; check the file.") from None
-    if len(text.encode()) > MOST_BYTES:
-        raise InputError(
-            f"{path}: expected at most {MOST_BYTES // 1000} kB, got {len(text.encode()) // 1000}; list fewer "
-            "clips in 'outcomes'."
-        )
-    if not isinstance(content, dict):
-        raise InputError(
-            f"{path}: expected a claim, an object in JSON, got {type(content).__name__}; mend it."
-        )
-    return content
 
 
 def _migrate(content: dict[str, Any], name: str) -> dict[str, Any]:

@@ -38,7 +38,7 @@ box.addEventListener("input", () => {
       all += 1;
     }
     shown += here;
-    table.closest("section").querySelector(".board-empty").hidden = here > 0;
+    table.closest(".group").querySelector(".board-empty").hidden = here > 0;
   }
   state.textContent = words.length ? `${shown} of ${all} rows` : "";
 });

@@ -15,9 +15,11 @@ import numpy as np
 from sottovoce.audit.defense import NO_DEFENSE
 from sottovoce.audit.flags import Check, Flag
 from sottovoce.audit.heard import FEW, opinion_of, worst_curve
-from sottovoce.audit.plan import Plan
+from sottovoce.audit.plan import Plan, read_entries
+from sottovoce.audit.private import roots_of
 from sottovoce.audit.sanity import examine
 from sottovoce.audit.summary import Group
+from sottovoce.core.paths import hide_all, hide_paths
 from sottovoce.leaderboard import claim as to
 from sottovoce.leaderboard.claim import Claim, Figure, Kind, Share, as_figure
 from sottovoce.leaderboard.mistakes import MOST_CLIPS
@@ -36,14 +38,22 @@ UNTOLD = ("seed", "batch", "audio", "gpu_share")
 
 def make_claims(reading: Reading) -> list[Claim]:
     """Every defense and goal of a run that has an attack with a value."""
-    plan = reading.plan
+    return [claim for claim, _ in claims_and_clips(reading)]
+
+
+def claims_and_clips(reading: Reading) -> list[tuple[Claim, dict[str, dict[str, Worst]]]]:
+    """The claims of a run, each with what became of every clip by budget and metric: a claim lists some."""
     about = reading.folder.about()
-    checks = examine(plan, reading.summary, reading.folder.probes())
+    checks = examine(reading.plan, reading.summary, reading.folder.probes(), reading.folder.repeated())
     groups: defaultdict[tuple[str, str], list[Group]] = defaultdict(list)
     for group in reading.summary.groups:
         if group.strongest is not None:
             groups[group.defense, str(group.goal)].append(group)
-    return [_claim(reading, about, defense, goal, found, checks) for (defense, goal), found in groups.items()]
+    rows = []
+    for (defense, goal), found in groups.items():
+        worst = {str(group.budget): find_worst(group, reading.summary.outcomes) for group in found}
+        rows.append((_claim(reading, about, defense, goal, found, worst, checks), worst))
+    return rows
 
 
 def _claim(
@@ -52,10 +62,10 @@ def _claim(
     defense: str,
     goal: str,
     groups: Sequence[Group],
+    worst: Mapping[str, Mapping[str, Worst]],
     checks: Sequence[Check],
 ) -> Claim:
     plan, clean = reading.plan, reading.clean.get(defense, Clean())
-    worst = {str(group.budget): find_worst(group, reading.summary.outcomes) for group in groups}
     cells = [item for group in groups for item in group.cells]
     return Claim(
         id=name_claim(plan, defense, goal),
@@ -92,9 +102,25 @@ def name_claim(plan: Plan, defense: str, goal: str) -> str:
         if key not in UNTOLD
     }
     text = json.dumps([entries, defense, goal], sort_keys=True)
-    words = [plan.model, *([defense] if defense != NO_DEFENSE else [])]
+    words = [hide_paths(text) for text in (plan.model, defense) if text != NO_DEFENSE]
     slugs = (re.sub(r"[^A-Za-z0-9.]+", "-", word).strip("-.")[-40:].lstrip("-.") for word in words)
     return "_".join([*slugs, sha256(text.encode()).hexdigest()[:8]])
+
+
+def without_paths(claim: Claim) -> Claim:
+    """A claim as it is handed on: no path of the machine that it was made on, in the plan neither."""
+    roots = roots_of(claim.plan.get("data"), claim.plan.get("fit"))
+    content = claim.model_dump(mode="json", by_alias=True)
+    told = hide_all(content, roots)
+    if told == content:
+        return claim
+    # A cell is called by its parts, paths in them too.
+    plans = [read_entries(each["plan"]) for each in (content, told)]
+    names = {one.id: other.id for one, other in zip(*(plan.cells() for plan in plans), strict=True)}
+    for worst in told["worst"]:
+        for rival in worst["cells"]:
+            rival["cell"] = names[rival["cell"]]
+    return Claim.model_validate(told)
 
 
 def _worst(group: Group) -> to.Worst:
@@ -219,8 +245,8 @@ def merge_seeds(claims: Sequence[Claim]) -> tuple[Claim, list[str]]:
             "failed": max(each.failed for each in found),
             "trials": sum(each.trials for each in found),
             "clean": to.Clean(
-                accuracy=_mean([each.clean.accuracy for each in found], Share),
-                wer=_mean([each.clean.wer for each in found], Figure),
+                accuracy=mean_figure([each.clean.accuracy for each in found], Share),
+                wer=mean_figure([each.clean.wer for each in found], Figure),
             ),
             "worst": tuple(_merged(worst, [known[worst.budget] for known in budgets]) for worst in shared),
             "unheard": _merge_unheard(found),
@@ -233,8 +259,8 @@ def merge_seeds(claims: Sequence[Claim]) -> tuple[Claim, list[str]]:
 def _merged(first: to.Worst, found: Sequence[to.Worst]) -> to.Worst:
     return first.model_copy(
         update={
-            "success": _mean([each.success for each in found], Share),
-            "wer": _mean([each.wer for each in found], Figure),
+            "success": mean_figure([each.success for each in found], Share),
+            "wer": mean_figure([each.wer for each in found], Figure),
         }
     )
 
@@ -243,12 +269,12 @@ def _merge_unheard(found: Sequence[Claim]) -> to.Unheard | None:
     known = [each.unheard for each in found if each.unheard is not None]
     if len(known) < len(found) or len({each.metric for each in known}) > 1:
         return None
-    share = _mean([each.share for each in known], Share)
+    share = mean_figure([each.share for each in known], Share)
     curve = tuple(np.mean([each.curve for each in known], axis=0).round(4).tolist())
     return known[0].model_copy(update={"share": share, "curve": curve})
 
 
-def _mean(figures: Sequence[Figure | None], kind: type[Kind]) -> Kind | None:
+def mean_figure(figures: Sequence[Figure | None], kind: type[Kind]) -> Kind | None:
     """The mean over seeds, with an interval that spans those of all; None where one has no value."""
     known = [each for each in figures if each is not None]
     if len(known) < len(figures):

@@ -14,6 +14,7 @@ from sottovoce.audit.parts import Part
 from sottovoce.audit.plan import Cell
 from sottovoce.core.statistics import clopper_pearson
 from sottovoce.errors import SottovoceError
+from sottovoce.leaderboard.strangers import Mistake, find_strange
 
 if TYPE_CHECKING:
     from sottovoce.leaderboard.claim import Claim, Figure, Table
@@ -25,12 +26,15 @@ SHORTEST_SAMPLE = 60_000
 RARE = 0.001
 """A sample that is drawn blindly less often than this does not bear the figure. A true claim is made once and
 read many times, so this is stricter than the tests of a check."""
-Mistake = tuple[str, str]
-"""A field and the reason."""
 
 
-def find_mistakes(claim: Claim) -> Iterator[Mistake]:
-    """Fields whose values do not go together, or name what is not there."""
+def find_mistakes(claim: Claim, *, trust: bool = False) -> Iterator[Mistake]:
+    """Fields whose values do not go together, or name what is not there. trust: take parts of plugins."""
+    # First of all: what follows builds the parts that the claim names.
+    strange = next(find_strange(claim, trust=trust), None)
+    if strange is not None:
+        yield strange
+        return
     try:
         plan = claim.parsed_plan()
         cells = {cell.id: cell for cell in plan.cells()}

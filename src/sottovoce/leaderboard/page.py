@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
-from typing import Any, Literal
-from urllib.parse import quote
+from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
@@ -17,16 +16,20 @@ from markupsafe import Markup
 from sottovoce import __version__
 from sottovoce.audit.defense import NO_DEFENSE
 from sottovoce.audit.parts import Part
+from sottovoce.leaderboard.behind import canonical
 from sottovoce.leaderboard.charts import MOST_LINES, budget_chart, heard_chart, make_series
-from sottovoce.leaderboard.claim import Claim, Figure, Worst
+from sottovoce.leaderboard.claim import Claim
+from sottovoce.leaderboard.lines import UNCHECKED, Line, make_line, tell_passes
+from sottovoce.leaderboard.ranking import Apart, Heat, find_met, rank_rows
+from sottovoce.leaderboard.rows import Entry, Row, merge_rows
 from sottovoce.report.html import bundle, read, to_data
-from sottovoce.report.words import DASH, FORMS, GAP, goal_title, number, plural
+from sottovoce.report.words import goal_title, plural
 
 GENERATOR = '<meta name="generator" content="sottovoce leaderboard">'
-UNCHECKED = "not checked"
+MOST_NAMED = 4
 TITLES = {"success": "Classes: attack success", "wer": "Transcripts: WER under attack"}
 ABOUT = {
-    "success": "Worst case: the share of clips heard right before that any attack of the run breaks at a "
+    "success": "Worst case: the share of clips heard right before that any attack breaks at a "
     "budget. Lower is better.",
     "wer": "Worst case: the WER where every clip counts under the attack that did it most harm at a budget. "
     "It passes 100 % where words are added. Lower is better.",
@@ -34,51 +37,17 @@ ABOUT = {
 
 
 @dataclass(frozen=True)
-class Link:
-    title: str
-    path: str
+class Table:
+    """Rows that are ranked among each other; or all that are not ranked."""
 
-    @property
-    def address(self) -> str:
-        return quote(self.path, safe="/")
-
-
-Trusted = Literal["unheard", "certified", "doubts"]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A row and where to read more of it.
-
-    trusted: what is shown as someone claims it: nothing here can check it.
-    """
-
-    claim: Claim
-    links: list[Link]
-    trusted: frozenset[Trusted] = frozenset()
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A figure as it is shown. order: what it is sorted by, "" where there is none."""
-
-    value: str
-    small: tuple[str, ...]
-    note: str
-    order: str
-    share: float | None = None
-
-
-@dataclass(frozen=True)
-class Row:
-    entry: Entry
-    title: str
-    words: str
-    """All that the filter looks at."""
-    clean: Cell
-    worst: list[Cell]
-    unheard: Cell
-    certified: Cell
+    ranked: bool
+    caption: str
+    budgets: list[str]
+    lines: list[Line]
+    charts: list[Any]
+    legend: list[Any]
+    left: int
+    """Rows that are not drawn."""
 
 
 @dataclass(frozen=True)
@@ -88,14 +57,9 @@ class Board:
     lead: str
     title: str
     about: str
-    budgets: list[str]
-    rows: list[Row]
+    tables: list[Table]
     goals: bool
     certified: bool
-    charts: list[Any]
-    legend: list[Any]
-    left: int
-    """Rows that are not drawn."""
 
 
 def render(entries: Sequence[Entry], notes: Sequence[str], trials: int) -> str:
@@ -104,11 +68,11 @@ def render(entries: Sequence[Entry], notes: Sequence[str], trials: int) -> str:
         for lead in TITLES
         if (board := _board([each for each in entries if each.claim.lead == lead], lead)) is not None
     ]
-    script, own = bundle() if any(board.charts for board in boards) else "", read_own("leaderboard.js")
+    drawn = any(table.charts for board in boards for table in board.tables)
+    script, own = bundle() if drawn else "", read_own("leaderboard.js")
     page: str = template("leaderboard.html").render(
         boards=boards,
         targets=len({each.claim.target for each in entries}),
-        rows=len(entries),
         trials=trials,
         notes=list(notes),
         ears=sorted({each.claim.unheard.ear for each in entries if each.claim.unheard}),
@@ -140,6 +104,7 @@ def template(name: str) -> Any:
     )
     environment.filters["data"] = to_data
     environment.filters["plural"] = plural
+    environment.filters["passes"] = tell_passes
     return environment.from_string(read_own(name))
 
 
@@ -151,32 +116,67 @@ def read_own(name: str) -> str:
 def _board(entries: Sequence[Entry], lead: str) -> Board | None:
     if not entries:
         return None
-    ranked = sorted(entries, key=lambda each: _mean(each.claim))
-    budgets = {worst.budget: worst.title for each in ranked for worst in each.claim.worst}
-    order = sorted(budgets, key=_loudness)
-    goals = len({each.claim.goal for each in ranked}) > 1
-    titles = _titles([each.claim for each in ranked], goals)
-    drawn = [each.claim for each in ranked[:MOST_LINES]]
-    series = make_series(titles[:MOST_LINES])
-    charts = [budget_chart(drawn, series, f"worst-{lead}"), heard_chart(drawn, series, f"heard-{lead}")]
+    rows = merge_rows(entries)
+    heats, apart = rank_rows(rows)
+    goals = len({row.claim.goal for row in rows}) > 1
+    titles = dict(zip(map(id, rows), _titles([row.claim for row in rows], goals), strict=True))
+    names = [f"{lead}-{number}" if number > 1 else lead for number in range(1, len(heats) + 2)]
+    tables = [_ranked(heat, titles, name) for heat, name in zip(heats, names, strict=False)]
+    if apart:
+        tables.append(_apart(apart, titles, names[len(heats)]))
     return Board(
         lead=lead,
         title=TITLES[lead],
         about=ABOUT[lead],
-        budgets=[budgets[name] for name in order],
-        rows=[_row(each, title, order) for each, title in zip(ranked, titles, strict=True)],
+        tables=tables,
         goals=goals,
-        certified=any(each.claim.certified for each in ranked),
-        charts=[chart for chart in charts if chart is not None],
-        legend=series,
-        left=max(0, len(ranked) - MOST_LINES),
+        certified=any(row.claim.certified for row in rows),
     )
 
 
-def _mean(claim: Claim) -> float:
-    """The mean worst case over the budgets of a row: the order in which rows stand at first."""
-    found = [figure.value for worst in claim.worst if (figure := claim.figure(worst)) is not None]
-    return sum(found) / len(found)
+def _ranked(heat: Heat, titles: Mapping[int, str], name: str) -> Table:
+    first = heat.rows[0].claim
+    attacks = dict.fromkeys(met.words for row in heat.rows for met in find_met(row))
+    caption = (
+        f"{plural(len(heat.rows), 'row')} on the same {plural(first.clips, 'clip')} ({first.data}), goal "
+        f"{goal_title(Part.parse(first.goal))}, under {_some(list(attacks))}; in the order of the mean worst "
+        "case over the budgets"
+    )
+    places = [f"{place} of {len(heat.rows)}" for place in heat.places]
+    return _table(True, caption, heat.rows, places, titles, name)
+
+
+def _apart(apart: Sequence[Apart], titles: Mapping[int, str], name: str) -> Table:
+    caption = f"{plural(len(apart), 'row')}, by name, with the reason why there is no rank"
+    rows, reasons = [each.row for each in apart], [each.reason for each in apart]
+    return _table(False, caption, rows, reasons, titles, name)
+
+
+def _table(
+    ranked: bool,
+    caption: str,
+    rows: Sequence[Row],
+    places: Sequence[str],
+    titles: Mapping[int, str],
+    name: str,
+) -> Table:
+    budgets = {canonical("budget", worst.budget): worst.title for row in rows for worst in row.claim.worst}
+    order = sorted(budgets, key=_loudness)
+    # Lines in one chart are compared, so rows that are not alike are not drawn together.
+    drawn = [row.claim for row in rows[:MOST_LINES]] if ranked or len(rows) == 1 else []
+    series = make_series([titles[id(row)] for row in rows[: len(drawn)]])
+    charts = [budget_chart(drawn, series, f"worst-{name}"), heard_chart(drawn, series, f"heard-{name}")]
+    return Table(
+        ranked=ranked,
+        caption=caption,
+        budgets=[budgets[each] for each in order],
+        lines=[
+            make_line(row, place, titles[id(row)], order) for row, place in zip(rows, places, strict=True)
+        ],
+        charts=[chart for chart in charts if chart is not None],
+        legend=series,
+        left=max(0, len(rows) - MOST_LINES) if drawn else 0,
+    )
 
 
 def _loudness(budget: str) -> tuple[str, float]:
@@ -207,71 +207,6 @@ def _titles(claims: Sequence[Claim], goals: bool) -> list[str]:
     return unique
 
 
-def _row(entry: Entry, title: str, budgets: Sequence[str]) -> Row:
-    claim = entry.claim
-    worst = {each.budget: each for each in claim.worst}
-    attacks = {rival.attack for each in claim.worst for rival in each.cells}
-    words = [
-        claim.target, claim.description, claim.defense, claim.goal, claim.data, claim.who, claim.notes,
-        claim.id, claim.run, *sorted(attacks),
-    ]  # fmt: skip
-    return Row(
-        entry=entry,
-        title=title,
-        words=" ".join(word for word in words if word).lower(),
-        clean=_cell(claim.clean.wer or claim.clean.accuracy, "not measured"),
-        worst=[_worst(claim, worst.get(budget)) for budget in budgets],
-        unheard=_doubtful(_unheard(claim), "unheard" in entry.trusted),
-        certified=_doubtful(_certified(claim), "certified" in entry.trusted),
-    )
-
-
-def _worst(claim: Claim, worst: Worst | None) -> Cell:
-    if worst is None:
-        return _cell(None, "not attacked at this budget")
-    strongest = worst.cells[0]
-    form = FORMS[strongest.attacker]
-    name = f"{strongest.attack}, {form}" if form else strongest.attack
-    other = worst.success if claim.lead == "wer" else None
-    words = [f"{plural(len(worst.cells), 'attack')}, the strongest {name} ({_percent(strongest.value)})"]
-    if other is not None:
-        words.append(f"transcript changed on {_percent(other.value)} of the clips")
-    return _cell(claim.figure(worst), "", words, bar=True)
-
-
-def _unheard(claim: Claim) -> Cell:
-    if claim.unheard is None:
-        return _cell(None, "P(heard) was not measured")
-    few = f"fooled with a P(heard) below {claim.unheard.below:g} ({claim.unheard.ear})"
-    return _cell(claim.unheard.share, "", [few], bar=True)
-
-
-def _certified(claim: Claim) -> Cell:
-    if claim.certified is None:
-        return _cell(None, "no certificates")
-    found = claim.certified
-    levels = ", ".join(f"{_percent(each.right.value)} at {each.snr_db:g} dB" for each in found.levels)
-    words = [f"{found.defense}, {found.passes} passes, alpha {found.alpha:g}"]
-    return _cell(found.share, "", [*words, *([f"by SNR: {levels}"] if levels else [])], bar=True)
-
-
-def _doubtful(cell: Cell, trusted: bool) -> Cell:
-    return replace(cell, small=(*cell.small, UNCHECKED)) if trusted and cell.order else cell
-
-
-def _cell(figure: Figure | None, why: str, words: Sequence[str] = (), *, bar: bool = False) -> Cell:
-    if figure is None:
-        return Cell(DASH, (), why, "")
-    small = []
-    if figure.low is not None and figure.high is not None:
-        small.append(f"[{number(figure.low, '%')}, {number(figure.high, '%')}]")
-    if len(figure.seeds) > 1:
-        low, high = number(min(figure.seeds), "%"), number(max(figure.seeds), "%")
-        small.append(f"{len(figure.seeds)} seeds: {low} to {high}")
-    note = "; ".join([f"n = {figure.n}", *([figure.method] if figure.method else []), *words])
-    share = min(figure.value, 1.0) if bar else None
-    return Cell(_percent(figure.value), tuple(small), note, f"{figure.value:.6f}", share)
-
-
-def _percent(value: float) -> str:
-    return f"{number(value, '%').removesuffix('.0')}{GAP}%"
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return "; ".join(names[:MOST_NAMED]) + more

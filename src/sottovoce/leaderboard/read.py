@@ -1,7 +1,7 @@
 """A run read for comparison: the same numbers as `sottovoce.audit.summary`, of fewer metrics and much faster.
 
-A leaderboard needs of every trial whether it succeeded, its errors, its SNR and its P(heard). So each line is
-parsed once, those few parts are kept in arrays, and intervals are made where they are shown and nowhere else.
+A leaderboard needs of every trial whether it succeeded, its errors, its SNR and its P(heard). So those few
+parts are kept in arrays, and intervals are made where they are shown and nowhere else.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
 from sottovoce.audit.heard import OPINIONS
@@ -33,17 +32,13 @@ from sottovoce.audit.summary import (
     lead_of,
 )
 from sottovoce.core.metric import Estimate, clip_values
-from sottovoce.core.record import EVERY, Key, Record, outdated
-from sottovoce.errors import StoreError
+from sottovoce.core.record import EVERY, Key, Record, outdated, read_records
 
-NEEDED = {"cell", "clip", "status"}
 KEPT = (*LEADS, "snr", *OPINIONS)
 """Metrics of which every trial's parts are kept."""
 CLEAN = ("clean-accuracy", "clean-wer")
 """Metrics of the model before any attack, kept once a clip and defense."""
 Parts = tuple[float, float]
-PLAIN = (1, 2)
-"""Versions of records whose lines can be read as they are."""
 
 
 @dataclass
@@ -123,27 +118,9 @@ def read_run(folder: RunFolder) -> Reading:
 
 
 def read_contents(path: Path, use: Callable[[dict[str, Any]], None]) -> None:
-    """Hand the lines of a file of records on as plain data, in order; a torn last one is dropped."""
-    if not path.exists():
-        return
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.endswith(b"\n"):
-                return
-            try:
-                content = orjson.loads(line)
-                if not isinstance(content, dict) or not content.keys() >= NEEDED:
-                    raise ValueError("not a record")
-                if content.get("schema", 1) not in PLAIN:
-                    content = vars(Record.from_line(line))
-                use(content)
-            except StoreError as error:
-                raise StoreError(f"{path}, line {number}: {error}") from None
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise StoreError(
-                    f"{path}, line {number}: expected a record, got something else ({error}); "
-                    "mend or delete that line."
-                ) from None
+    """Hand the fields of the records of a file on, in order; a torn last line is dropped."""
+    for record in read_records(path):
+        use(vars(record))
 
 
 class _Stream:
@@ -183,7 +160,7 @@ class _Stream:
         found: dict[tuple[str, str], Record] = {}
         for (cell, clip), content in self._failed.items():
             self._count(content)
-            words = {name: content.get(name, "") for name in ("reason", "label")}
+            words = {name: content[name] for name in ("reason", "label")}
             record = Record(cell=cell, clip=clip, status="failed", **words)
             found.setdefault((clip, record.reason), record)
         return list(found.values())
@@ -193,7 +170,7 @@ class _Stream:
         if kept is None:
             kept = self.outcomes[content["cell"]] = Outcomes()
         kept.status[content["status"]] += 1
-        if content.get("achieved_unrounded") and not content.get("achieved"):
+        if content["achieved_unrounded"] and not content["achieved"]:
             kept.lost += 1
         return kept
 
@@ -205,14 +182,14 @@ class _Stream:
                 if found is None:
                     continue
                 column = columns[name] = array("d", [math.nan]) * (2 * len(kept.clips))
-            column.extend(_numbers(found))
-        facts = content.get("facts", {})
+            column.extend((math.nan, math.nan) if found is None else found)
+        facts = content["facts"]
         speaker = sys.intern(facts.get("speaker", ""))
         kept.clips.append(clip)
         kept.speakers.append(speaker)
         if not kept.facts:
             kept.facts = facts
-        for name, reason in content.get("unscored", {}).items():
+        for name, reason in content["unscored"].items():
             kept.unscored.setdefault(name, Counter())[reason] += 1
         if cell in self._defenses:
             self._add_clean(self._defenses[cell], clip, speaker, parts)
@@ -226,19 +203,7 @@ class _Stream:
         clean.speakers[clip] = speaker
         for name in CLEAN:
             if name in parts:
-                clean.parts.setdefault(name, {})[clip] = _numbers(parts[name])
-
-
-def _numbers(found: Sequence[float | str | None] | None) -> Parts:
-    """As `Record` reads parts: null is NaN, infinity a word."""
-    if found is None:
-        return math.nan, math.nan
-    one, other = found
-    if type(one) is not float:
-        one = math.nan if one is None else float(one)
-    if type(other) is not float:
-        other = math.nan if other is None else float(other)
-    return one, other
+                clean.parts.setdefault(name, {})[clip] = parts[name]
 
 
 def _summarise(outcomes: Outcomes, cell: Cell) -> CellSummary:

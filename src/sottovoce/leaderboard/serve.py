@@ -37,16 +37,28 @@ POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; media-src 'self'; img-src 'self' data:; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+PAGES = {"report.html", "study.html", "index.html"}
+"""Pages that sottovoce writes. Whoever made a folder may have written them instead, so all HTML is kept apart
+from the viewer: no file proves where it comes from."""
+APART = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src data:; form-action 'none'; "
+    "base-uri 'none'; frame-ancestors 'none'; sandbox"
+)
+"""For files that a browser draws. Without an origin of its own a page reads nothing that is served here."""
+SCRIPTS = f"{APART} allow-scripts; script-src 'unsafe-inline'"
+"""For `PAGES`: charts are drawn by scripts."""
 SHOWN = ("success", "wer", "snr", "p-heard", "p-heard-masking")
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+MOST_DIGITS = 18
+_RANGE = re.compile(r"bytes=[ \t]*(\d*)-(\d*)[ \t]*", re.ASCII | re.IGNORECASE)
 
 
 class Refused(Exception):
     """An answer other than a page."""
 
-    def __init__(self, status: HTTPStatus, words: str) -> None:
+    def __init__(self, status: HTTPStatus, words: str, **headers: str) -> None:
         super().__init__(words)
         self.status = status
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
 class Viewer:
@@ -130,7 +142,7 @@ class Handler(BaseHTTPRequestHandler):
             self._check_host()
             self._answer()
         except Refused as refused:
-            self._send(str(refused).encode(), "text/plain; charset=utf-8", refused.status)
+            self._send(str(refused).encode(), "text/plain; charset=utf-8", refused.status, refused.headers)
         except SottovoceError as error:
             self._send(str(error).encode(), "text/plain; charset=utf-8", HTTPStatus.UNPROCESSABLE_ENTITY)
         except (BrokenPipeError, ConnectionResetError):
@@ -195,33 +207,59 @@ class Handler(BaseHTTPRequestHandler):
         if kind is None or not path.is_file():
             raise Refused(HTTPStatus.NOT_FOUND, "There is no such file here.")
         size = path.stat().st_size
-        first, last = self._range(size)
-        whole = (first, last) == (0, size - 1)
-        headers = {"Content-Type": kind, "Content-Length": str(last - first + 1), "Accept-Ranges": "bytes"}
-        if path.suffix.lower() == ".svg":
-            # A drawing can hold scripts.
-            headers["Content-Security-Policy"] = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
-        if not whole:
-            headers["Content-Range"] = f"bytes {first}-{last}/{size}"
-        self._send_head(HTTPStatus.OK if whole else HTTPStatus.PARTIAL_CONTENT, headers)
+        headers = {
+            "Content-Type": kind,
+            "Accept-Ranges": "bytes",
+            "Content-Security-Policy": SCRIPTS if path.name in PAGES else APART,
+        }
+        asked = self.headers.get("Range", "")
+        # Of a file without a version nobody can say that it is still the one that they had.
+        ignored = self.command != "GET" or "If-Range" in self.headers
+        piece = None if ignored else find_range(asked, size)
+        if piece is None:
+            self._send_head(HTTPStatus.OK, {**headers, "Content-Length": str(size)})
+        else:
+            first, last = piece
+            more = {"Content-Length": str(last - first + 1), "Content-Range": f"bytes {first}-{last}/{size}"}
+            self._send_head(HTTPStatus.PARTIAL_CONTENT, {**headers, **more})
         if self.command == "HEAD":
             return
         with path.open("rb") as file:
-            if whole:
+            if piece is None:
                 shutil.copyfileobj(file, self.wfile)
             else:
-                file.seek(first)
-                self.wfile.write(file.read(last - first + 1))
+                file.seek(piece[0])
+                self.wfile.write(file.read(piece[1] - piece[0] + 1))
 
-    def _range(self, size: int) -> tuple[int, int]:
-        """The first and the last byte that are asked for; what cannot be had is answered in full."""
-        found = _RANGE.fullmatch(self.headers.get("Range", "").strip())
-        if not found or found[1] == found[2] == "":
-            return 0, size - 1
-        if found[1] == "":
-            return max(0, size - int(found[2])), size - 1
-        first, last = int(found[1]), min(int(found[2] or size), size - 1)
-        return (first, last) if first <= last else (0, size - 1)
+
+def find_range(asked: str, size: int) -> tuple[int, int] | None:
+    """The first and the last byte that a `Range` asks for, as RFC 9110 has it (14.1.2, 14.2).
+
+    None: all is sent. A server may ignore what is in other units, has several ranges, ends before it begins,
+    or is something else. A range that holds no byte of the file, or has a number that no file reaches, is
+    refused.
+    """
+    found = _RANGE.fullmatch(asked.strip())
+    if not found or found[1] == found[2] == "":
+        return None
+    if max(map(len, found.groups())) > MOST_DIGITS:
+        raise _unsatisfied(size)
+    if not found[1]:
+        count = min(int(found[2]), size)
+        if not count:
+            raise _unsatisfied(size)
+        return size - count, size - 1
+    first = int(found[1])
+    if found[2] and int(found[2]) < first:
+        return None
+    if first >= size:
+        raise _unsatisfied(size)
+    return first, min(int(found[2]), size - 1) if found[2] else size - 1
+
+
+def _unsatisfied(size: int) -> Refused:
+    status = HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
+    return Refused(status, "The file has no such bytes.", Content_Range=f"bytes */{size}")
 
 
 def make_server(root: Path, port: int = 0) -> ThreadingHTTPServer:

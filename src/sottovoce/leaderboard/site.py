@@ -10,13 +10,16 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 
+from sottovoce.audit.private import roots_of
 from sottovoce.audit.store import RunFolder
+from sottovoce.core.paths import hide_paths
 from sottovoce.errors import InputError, StoreError
 from sottovoce.leaderboard.certificates import attach, read_certificates
 from sottovoce.leaderboard.claim import Claim, read_claim
-from sottovoce.leaderboard.make import make_claims, merge_seeds
-from sottovoce.leaderboard.page import GENERATOR, Entry, Link, Trusted, render
+from sottovoce.leaderboard.make import claims_and_clips, merge_seeds, without_paths
+from sottovoce.leaderboard.page import GENERATOR, render
 from sottovoce.leaderboard.read import read_run
+from sottovoce.leaderboard.rows import Clips, Entry, Link, Trusted, clips_of
 from sottovoce.leaderboard.sources import RUNS, Sources
 
 LARGE_BYTES = 200_000_000
@@ -25,26 +28,34 @@ LARGE_BYTES = 200_000_000
 
 @dataclass
 class Board:
-    """The rows, where each comes from, and what a reader should be told.
+    """The claims, where each comes from, and what a reader should be told.
 
-    runs: the folders of a row's runs, seed by seed; none for a claim that was submitted.
+    runs: the folders of a claim's runs, seed by seed; none for one that was submitted.
+    clips: what became of every clip of a claim, by seed; nothing where no more than a sample is known.
     """
 
     claims: list[Claim] = field(default_factory=list)
     runs: dict[str, list[RunFolder]] = field(default_factory=dict)
+    clips: dict[str, dict[int, Clips]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     trials: int = 0
     submitted: dict[str, Claim] = field(default_factory=dict)
     """Claims as they were read."""
 
 
-def write_site(runs: Sequence[Path], out: Path, *, tell: Callable[[str], None] = lambda note: None) -> Path:
+def write_site(
+    runs: Sequence[Path],
+    out: Path,
+    *,
+    trust: bool = False,
+    tell: Callable[[str], None] = lambda note: None,
+) -> Path:
     """Write the site of these runs, grids, certificates and claims; returns its index.html.
 
     A run that lies below `out` is linked where it is; of any other the report and the plan are copied.
-    tell: told what is under way, and what was left out.
+    trust: take parts of plugins in claims. tell: told what is under way, and what was left out.
     """
-    board = gather_board(Sources.of(runs), tell)
+    board = gather_board(Sources.of(runs), tell, trust=trust)
     if not board.claims:
         why = f" ({'; '.join(board.notes)})" if board.notes else ""
         raise InputError(f"expected a run with records or a claim, got none{why}; run an audit first.")
@@ -52,8 +63,8 @@ def write_site(runs: Sequence[Path], out: Path, *, tell: Callable[[str], None] =
     _check_place(index)
     try:
         (out / "claims").mkdir(parents=True, exist_ok=True)
-        entries = [_write_entry(claim, board, out) for claim in board.claims]
-        _write(index, render(entries, board.notes, board.trials))
+        entries = [_write_entry(without_paths(claim), board, out) for claim in board.claims]
+        _write(index, render(entries, [hide_paths(note) for note in board.notes], board.trials))
     except OSError as error:
         raise StoreError(
             f"cannot write {out}: {error.strerror}; free some space or choose another --out."
@@ -63,45 +74,49 @@ def write_site(runs: Sequence[Path], out: Path, *, tell: Callable[[str], None] =
     return index
 
 
-def gather_board(sources: Sources, tell: Callable[[str], None] = lambda note: None) -> Board:
-    """All rows: those of runs, seeds merged, then those of claims."""
+def gather_board(
+    sources: Sources, tell: Callable[[str], None] = lambda note: None, *, trust: bool = False
+) -> Board:
+    """All claims: those of runs, seeds merged, then those that were submitted."""
     board = Board()
     found: dict[str, list[tuple[Claim, RunFolder]]] = {}
     for folder, claims, trials in _read_all(sources.runs, tell):
         board.trials += trials
         if not claims:
             board.notes.append(f"{folder.path} has no attack with a value yet and is left out")
-        for claim in claims:
+        for claim, clips in claims:
             found.setdefault(claim.id, []).append((claim, folder))
+            board.clips.setdefault(claim.id, {}).setdefault(claim.seeds[0], clips)
     for name, members in found.items():
         merged, notes = merge_seeds([claim for claim, _ in members])
         board.claims.append(merged)
         board.notes += notes
         seeds = {claim.seeds[0]: folder for claim, folder in reversed(members)}
         board.runs[name] = [seeds[seed] for seed in merged.seeds]
-    _add_claims(board, sources.claims)
+    _add_claims(board, sources.claims, trust)
     certificates = [each for path in sources.certificates if (each := read_certificates(path)) is not None]
     board.claims, notes = attach(board.claims, certificates)
     board.notes += notes
     return board
 
 
-def _add_claims(board: Board, paths: Sequence[Path]) -> None:
+def _add_claims(board: Board, paths: Sequence[Path], trust: bool) -> None:
     """Those that were submitted. One that says of itself what a run here says is that run's."""
     known = {claim.id: claim for claim in board.claims}
     for path in paths:
-        claim = read_claim(path)
+        claim = read_claim(path, trust=trust)
         twin = known.get(claim.id)
         if twin is not None:
-            if twin.seeds != claim.seeds or claim.worst != twin.worst:
+            if twin.seeds != claim.seeds or claim.worst not in (twin.worst, without_paths(twin).worst):
                 board.notes.append(f"{path}: {claim.id} is here already, with other figures; it is left out")
             continue
         known[claim.id] = claim
         board.claims.append(claim)
+        board.clips[claim.id] = clips_of(claim)
         board.submitted[claim.id] = claim
 
 
-Found = tuple[RunFolder, list[Claim], int]
+Found = tuple[RunFolder, Sequence[tuple[Claim, Clips]], int]
 
 
 def _read_all(folders: Sequence[RunFolder], tell: Callable[[str], None]) -> list[Found]:
@@ -121,29 +136,30 @@ def _read_all(folders: Sequence[RunFolder], tell: Callable[[str], None]) -> list
 
 def _read_one(folder: RunFolder) -> Found:
     reading = read_run(folder)
-    return folder, make_claims(reading), reading.trials
+    return folder, claims_and_clips(reading), reading.trials
 
 
 def _write_entry(claim: Claim, board: Board, out: Path) -> Entry:
-    folders = board.runs.get(claim.id, [])
+    folders, clips = board.runs.get(claim.id, []), board.clips[claim.id]
     own = Link("claim", f"claims/{claim.id}.json")
     _write(out / "claims" / f"{claim.id}.json", claim.to_json())
     if not folders:
         _write(out / "plans" / f"{claim.id}.yaml", claim.plan_yaml())
-        return Entry(claim, [own, Link("plan", f"plans/{claim.id}.yaml")], _trusted(claim, board))
+        return Entry(claim, [own, Link("plan", f"plans/{claim.id}.yaml")], _trusted(claim, board), clips)
     reports, plans = [], []
     for seed, folder in zip(claim.seeds, folders, strict=True):
         place = _place(folder, out)
         words = f" (seed {seed})" if len(folders) > 1 else ""
         if (out / place / "report.html").is_file():
             reports.append(Link(f"report{words}", f"{place}/report.html"))
-        plans.append(Link(f"plan{words}", f"{place}/plan.yaml"))
-    return Entry(claim, [*reports, own, *plans])
+        if (out / place / "plan.yaml").is_file():
+            plans.append(Link(f"plan{words}", f"{place}/plan.yaml"))
+    return Entry(claim, [*reports, own, *plans], clips=clips)
 
 
 def _trusted(claim: Claim, board: Board) -> frozenset[Trusted]:
     """What of a submitted claim nothing here bears out; certificates of one's own do."""
-    own = claim.certified != board.submitted[claim.id].certified
+    own = claim.certified != without_paths(board.submitted[claim.id]).certified
     return frozenset(("unheard", "doubts") if own else ("unheard", "doubts", "certified"))
 
 
@@ -154,9 +170,12 @@ def _place(folder: RunFolder, out: Path) -> str:
         return here.relative_to(root).as_posix()
     name = f"{RUNS}/{here.name}-{folder.plan().run_id}"
     (out / name).mkdir(parents=True, exist_ok=True)
-    for file in ("plan.yaml", "report.html"):
-        if (here / file).is_file():
-            shutil.copyfile(here / file, out / name / file)
+    plan = folder.plan()
+    _write(out / name / "plan.yaml", hide_paths(plan.to_yaml(), roots_of(plan.data, plan.fit)))
+    report = here / "report.html"
+    # A link that leads out of the folder would publish something else.
+    if report.is_file() and report.resolve().is_relative_to(here):
+        shutil.copyfile(report, out / name / "report.html")
     return name
 
 

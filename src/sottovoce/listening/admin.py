@@ -21,13 +21,14 @@ from starlette.exceptions import HTTPException
 
 from sottovoce.listening.database import read_answers, read_visits
 from sottovoce.listening.ledger import Ledger
+from sottovoce.listening.limits import Guesses, address_of
 from sottovoce.listening.protocol import Message, Problem
 from sottovoce.listening.rows import VISIT_COLUMNS
 from sottovoce.listening.schema import ANSWER, SESSION
 
 COLUMNS = (
     "session", "seat", "simulated", "accepted", "reason", "notes", "place", "kind", "block", "teaching",
-    "sentinel", "roles", "truth", "facts", "given", "seconds", "plays",
+    "sentinel", "roles", "truth", "facts", "given", "seconds", "plays", "dither",
 )  # fmt: skip
 REPORT_POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:; "
@@ -50,11 +51,12 @@ class Group(Message):
 
 
 class Progress(Message):
-    """How far a study is. hash: of the version that is served."""
+    """How far a study is. hash: of the version that is served. dither: whether its clips are dithered."""
 
     title: str
     hash: str
     seats: int
+    dither: bool
     people: Group
     simulated: Group
 
@@ -69,7 +71,18 @@ async def check_token(
     ],
 ) -> None:
     said = bearer.credentials if bearer is not None else basic.password if basic is not None else ""
-    if not compare_digest(said.encode("utf-8", "replace"), request.app.state.admin_token.encode()):
+    guesses: Guesses = request.app.state.guesses
+    address = address_of(request.scope)
+    wait = guesses.wait(address) if said else 0
+    if wait:
+        detail = f"expected the admin token, got wrong ones from this address; wait {wait} seconds."
+        raise HTTPException(429, detail, {"Retry-After": str(wait)})
+    if compare_digest(said.encode("utf-8", "replace"), request.app.state.admin_token.encode()):
+        guesses.clear(address)
+    else:
+        # A browser asks without one first.
+        if said:
+            guesses.add(address)
         header = {"WWW-Authenticate": 'Basic realm="sottovoce: any name, and the admin token"'}
         raise HTTPException(401, "expected the admin token.", header)
 
@@ -158,7 +171,12 @@ def measure(ledger: Ledger) -> Progress:
     ]
     study = ledger.study
     return Progress(
-        title=study.title, hash=study.digest, seats=study.seats, people=groups[0], simulated=groups[1]
+        title=study.title,
+        hash=study.digest,
+        seats=study.seats,
+        dither=study.dither,
+        people=groups[0],
+        simulated=groups[1],
     )
 
 
@@ -207,11 +225,12 @@ def _page(found: Progress, report: bool) -> str:
         f"<tr><th>{title}</th>{''.join(f'<td>{getattr(group, name)}</td>' for name in names)}</tr>"
         for title, group in (("people", found.people), ("SIMULATED, not people", found.simulated))
     )
+    dithered = " Clips are dithered, in each slot anew." if found.dither else ""
     link = '<p><a href="/results/report">Report of all answers so far</a></p>' if report else ""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f"<title>{escape(found.title)}: results</title></head><body><h1>{escape(found.title)}</h1>"
-        f"<p>{found.seats} seats. Version {found.hash[:12]}.</p>"
+        f"<p>{found.seats} seats. Version {found.hash[:12]}.{dithered}</p>"
         f"<table border='1' cellpadding='6'><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
         '<p><a href="/api/admin/answers.csv">All answers (CSV)</a></p>'
         f'<p><a href="/api/admin/sessions.csv">All sessions (CSV)</a></p>{link}</body></html>'

@@ -155,6 +155,7 @@ def _row(found: Any, end: Mapping[str, str]) -> AnswerRow:
         plays=found.plays,
         reason=found.reason,
         notes=end.get("notes", ""),
+        dither=step.dither,
     )
 
 

@@ -50,11 +50,11 @@ class Lane:
 
     async def _play(self, token: str, name: str, send: Send) -> None:
         # As a rule the session is in memory, and then it is not worth a thread.
-        key = self.books.recall_clip(token, name) if self.ready else None
-        if key is not None:
-            await reply(send, b"audio/wav", self.wav(key))
+        cue = self.books.recall_clip(token, name) if self.ready else None
+        if cue is not None:
+            await reply(send, b"audio/wav", cue.sound(self.wav))
         else:
-            await self._work(send, b"audio/wav", lambda: self.wav(self.books.find_clip(token, name)))
+            await self._work(send, b"audio/wav", lambda: self.books.find_clip(token, name).sound(self.wav))
 
     async def _answer(self, token: str, scope: Scope, receive: Receive, send: Send) -> None:
         message = await receive()

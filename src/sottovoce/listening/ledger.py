@@ -39,6 +39,7 @@ from sottovoce.listening.statements import (
     give_out,
     record,
 )
+from sottovoce.listening.steps import Cue
 from sottovoce.listening.study import Study
 
 GIVEN: TypeAdapter[Given] = TypeAdapter(Given)
@@ -64,12 +65,12 @@ def unknown_session() -> Refusal:
 @final
 @dataclass(frozen=True)
 class Handed:
-    """A screen that is given out. names: of its slots, by label; clips: keys by these names."""
+    """A screen that is given out. names: of its slots, by label; cues: what is played, by these names."""
 
     id: str
     step: Step
     names: Mapping[str, str]
-    clips: Mapping[str, str]
+    cues: Mapping[str, Cue]
     screen: Screen
 
     def rows(self, session: str, at: datetime) -> tuple[Values, list[Values]]:
@@ -154,19 +155,19 @@ class Ledger:
         # Another process may have taken the answer to the one in memory.
         return self._sitting(hash_token(token), fresh=True).handed.screen
 
-    def recall_clip(self, token: str, name: str) -> str | None:
+    def recall_clip(self, token: str, name: str) -> Cue | None:
         """The same as `find_clip` where the session is in memory; else, or for any doubt, None."""
         with self._lock:
             sitting = self._held.get(hash_token(token))
         if sitting is None or self.clock() - sitting.guest.created > self.expire_after:
             return None
-        return sitting.handed.clips.get(name)
+        return sitting.handed.cues.get(name)
 
-    def find_clip(self, token: str, name: str) -> str:
-        """The key of a clip on the screen that is given out now."""
+    def find_clip(self, token: str, name: str) -> Cue:
+        """What is played in a slot of the screen that is given out now."""
         key = hash_token(token)
         for fresh in (False, True):
-            found = self._sitting(key, fresh).handed.clips.get(name)
+            found = self._sitting(key, fresh).handed.cues.get(name)
             if found is not None:
                 return found
         raise Refusal(404, "unknown-audio", "expected a clip of the screen that is given out now.")
@@ -262,10 +263,11 @@ class Ledger:
     def _hand_out(self, course: Course, done: Done, arrived_with: Mapping[str, str]) -> Handed:
         step, progress = course.advance(done)
         names = {label: secrets.token_urlsafe(18) for label in step.roles}
-        return self._show(step, names, secrets.token_urlsafe(18), progress, arrived_with)
+        return self._show(course, step, names, secrets.token_urlsafe(18), progress, arrived_with)
 
     def _show(
         self,
+        course: Course,
         step: Step,
         names: Mapping[str, str],
         id: str,
@@ -273,7 +275,9 @@ class Ledger:
         arrived_with: Mapping[str, str],
     ) -> Handed:
         shown = screen(step, names, self.study, progress, id=id, arrived_with=arrived_with)
-        return Handed(id, step, names, {name: step.roles[label] for label, name in names.items()}, shown)
+        return Handed(
+            id, step, names, {name: course.cue(step, label) for label, name in names.items()}, shown
+        )
 
     def _sitting(self, key: str, fresh: bool = False) -> Sitting:
         """A session as it is in memory, or fresh: as it is in the database."""
@@ -328,7 +332,8 @@ class Ledger:
         done = [*done, *((Step.from_json(row.content), GIVEN.validate_python(row.given)) for row in past)]
         now, names = rows[-1], {row.label: row.name for row in rows[len(past) :] if row.name is not None}
         progress = guest.course.progress(done)
-        handed = self._show(Step.from_json(now.content), names, now.id, progress, guest.arrived_with)
+        step = Step.from_json(now.content)
+        handed = self._show(guest.course, step, names, now.id, progress, guest.arrived_with)
         return Sitting(guest, done, answered, handed)
 
     def _enter_study(self, link: Connection) -> int:

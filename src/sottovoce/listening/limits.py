@@ -11,7 +11,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
+from ipaddress import IPv6Address, ip_address
+from math import ceil
 from typing import final
 from urllib.parse import parse_qs
 
@@ -19,8 +22,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sottovoce.listening.protocol import Problem
 
+ARRIVALS = "/api/sessions"
+"""Where a POST begins a session."""
 TOKEN = re.compile(rb"token=([A-Za-z0-9_-]{1,64})")
 """The query of a clip, as the page writes it."""
+TOO_SLOW = "expected the whole request sooner."
 
 
 @final
@@ -29,12 +35,20 @@ class Limits:
     """How much is let through.
 
     Sessions: requests of one that is known, a second on the long run and at once. Addresses: requests without
-    a known session (arriving, guessing); many listeners may sit behind one. body_seconds: until the whole of
-    a request is there.
+    a known session (arriving, guessing); many listeners may sit behind one, in a classroom or a lab.
+    head_seconds, body_seconds: until the head of a request is there, and then its body. connections: that an
+    address may have open. joins_an_hour: sessions that it may begin. wrong_tokens: of the admin, that cost it
+    nothing; each after that doubles how long it has to wait, up to longest_wait seconds.
     """
 
+    head_bytes: int = 64 * 1024
+    head_seconds: float = 15.0
     body_bytes: int = 64 * 1024
     body_seconds: float = 20.0
+    connections: int = 1000
+    joins_an_hour: float = 600.0
+    wrong_tokens: int = 5
+    longest_wait: float = 300.0
     session_rate: float = 20.0
     session_burst: float = 400.0
     address_rate: float = 50.0
@@ -66,6 +80,48 @@ class Buckets:
             self._levels.popitem(last=False)
         return free
 
+    def wait(self, key: str) -> int:
+        """Whole seconds until one more is let through, of a key that was just refused."""
+        return max(1, ceil((1.0 - self._levels[key][0]) / self.rate))
+
+
+@final
+class Guesses:
+    """Wrong tokens by address: some cost nothing, each after that doubles the wait before the next.
+
+    Who was quiet for an hour begins anew. While an address waits no token of its is looked at, not even the
+    right one: it would tell that the others were wrong. Other addresses are not kept waiting.
+    """
+
+    FORGET_SECONDS = 3600.0
+
+    def __init__(
+        self, free: int, longest: float, keys: int = 20_000, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.free, self.longest, self.keys, self.clock = free, longest, keys, clock
+        self._wrong: OrderedDict[str, tuple[int, float]] = OrderedDict()
+
+    def wait(self, key: str) -> int:
+        """Whole seconds until a token is looked at again; 0: now."""
+        count, last = self._wrong.get(key, (0, 0.0))
+        if count < self.free:
+            return 0
+        until = last + min(self.longest, 2.0 ** min(count - self.free, 60))
+        return max(0, ceil(until - self.clock()))
+
+    def add(self, key: str) -> None:
+        """One more that was wrong."""
+        at = self.clock()
+        count, last = self._wrong.get(key, (0, at))
+        self._wrong[key] = (1 if at - last > self.FORGET_SECONDS else count + 1, at)
+        self._wrong.move_to_end(key)
+        if len(self._wrong) > self.keys:
+            self._wrong.popitem(last=False)
+
+    def clear(self, key: str) -> None:
+        """It had the right one."""
+        self._wrong.pop(key, None)
+
 
 @final
 class LimitSizes:
@@ -82,7 +138,9 @@ class LimitSizes:
             async with asyncio.timeout(self.limits.body_seconds):
                 body = await self._read(scope, receive)
         except TimeoutError:
-            await refuse(send, 408, "too-slow", "expected the whole request sooner.")
+            await refuse(send, 408, "too-slow", TOO_SLOW)
+            return
+        except ConnectionAbortedError:
             return
         if body is None:
             most = self.limits.body_bytes
@@ -103,6 +161,9 @@ class LimitSizes:
         body = bytearray()
         while True:
             message = await receive()
+            if message["type"] == "http.disconnect":
+                # What came is not all of it.
+                raise ConnectionAbortedError
             body += message.get("body", b"")
             if len(body) > self.limits.body_bytes:
                 return None
@@ -112,10 +173,12 @@ class LimitSizes:
 
 @final
 class LimitRates:
-    """A bucket for each session that has proved to be one, and one for each address for everything else."""
+    """A bucket for each session that has proved to be one, and one for each address for everything else; one
+    more for the sessions that an address begins."""
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
         self.app = app
+        self.joins = Buckets(limits.joins_an_hour / 3600, limits.joins_an_hour)
         self.sessions = Buckets(limits.session_rate, limits.session_burst)
         self.addresses = Buckets(limits.address_rate, limits.address_burst)
 
@@ -124,11 +187,16 @@ class LimitRates:
             await self.app(scope, receive, send)
             return
         session = _session_of(scope)
-        address = scope["client"][0] if scope.get("client") else ""
+        address = address_of(scope)
         known = session is not None and session in self.sessions
         free = self.sessions.take(session) if known and session else self.addresses.take(address)
         if not free:
             await refuse(send, 429, "too-many", "expected fewer requests.", (b"retry-after", b"5"))
+            return
+        if scope["method"] == "POST" and scope["path"] == ARRIVALS and not self.joins.take(address):
+            most, wait = self.joins.burst, self.joins.wait(address)
+            detail = f"expected at most {most:g} new sessions an hour from one address; wait {wait} seconds."
+            await refuse(send, 429, "too-many", detail, (b"retry-after", str(wait).encode()))
             return
 
         async def watch(message: Message) -> None:
@@ -199,6 +267,25 @@ def token_of(scope: Scope) -> str | None:
         return said
     plain = TOKEN.fullmatch(query)
     return plain[1].decode() if plain else parse_qs(query.decode("latin-1")).get("token", [None])[-1]
+
+
+def address_of(scope: Scope) -> str:
+    """What stands for where a request comes from."""
+    return group_address(scope["client"][0]) if scope.get("client") else ""
+
+
+@lru_cache(maxsize=4096)
+def group_address(address: str) -> str:
+    """An address as it is counted: of IPv6 the first 64 bits, as whoever has one has all that begin so."""
+    try:
+        parsed = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if not isinstance(parsed, IPv6Address):
+        return str(parsed)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return f"{IPv6Address(int(parsed) >> 64 << 64)}/64"
 
 
 def _session_of(scope: Scope) -> str | None:

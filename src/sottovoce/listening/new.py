@@ -172,6 +172,10 @@ def _text(
         ("", {"instructions": INSTRUCTIONS}),
         ("# Begin with a noise to set the volume by.\n", {"volume": True}),
         (
+            "# Noise of one 16-bit step, other in each slot: who compares files finds nothing.\n",
+            {"dither": False},
+        ),
+        (
             "# Which of three tones is the quietest: not to be told over loudspeakers. Five of six pass.\n",
             {"headphones": {"trials": 6, "need": 5, "retries": 1, "fail": "end"}},
         ),

@@ -72,6 +72,6 @@ async def _on_invalid(_: Request, error: Any) -> Response:
 async def _on_http(_: Request, error: Any) -> Response:
     if error.status_code == 400:
         return _refuse(422, "bad-request", "expected JSON, got something else.")
-    codes = {401: "unauthorised", 404: "unknown-address", 405: "wrong-method"}
+    codes = {401: "unauthorised", 404: "unknown-address", 405: "wrong-method", 429: "too-many"}
     code = codes.get(error.status_code, "bad-request")
     return _refuse(error.status_code, code, str(error.detail), error.headers)

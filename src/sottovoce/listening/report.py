@@ -82,7 +82,7 @@ img { max-width: 100%; background: #fff; border-radius: 8px; }
 ANSWER_COLUMNS = (
     "listeners", "session", "seat", "simulated", "accepted", "reason", "notes", "place", "kind", "block",
     "teaching", "sentinel", "clip", "condition", "level", "right", "seconds", "given", "truth", "roles",
-    "facts", "plays",
+    "facts", "plays", "dither",
 )  # fmt: skip
 
 

@@ -85,6 +85,7 @@ def _session_table(rows: Sequence[AnswerRow], unfinished: bool) -> Table:
     found = [some[-1] for some in sessions(rows).values()]
     reasons = Counter(row.reason or "no reason given" for row in found if row.accepted is False)
     notes = Counter(row.notes for row in found if row.accepted and row.notes)
+    dithered = sum(row.dither for row in found)
     lines: list[tuple[str, int]] = [
         ("begun, with an answer at least", len(found)),
         ("accepted", sum(row.accepted is True for row in found)),
@@ -92,6 +93,7 @@ def _session_table(rows: Sequence[AnswerRow], unfinished: bool) -> Table:
         ("not finished", sum(row.accepted is None for row in found)),
         ("discarded", sum(reasons.values())),
         *((f"discarded: {reason}", count) for reason, count in reasons.most_common()),
+        *([("heard with dither, of its own in each slot", dithered)] if dithered else []),
     ]
     return Table(
         name="session-counts",

@@ -32,7 +32,8 @@ class AnswerRow:
     place: of the screen in the session. kind: of the screen. block: of the study; -1 outside blocks.
     roles: clip keys by the labels of the slots. truth, facts: as kept of the screen; given: the answer.
     seconds: that it took. plays: how often each slot was played. reason: why a session does not count.
-    notes: checks that the listener failed and was let through.
+    notes: checks that the listener failed and was let through. dither: whether each slot had noise of
+    its own.
     """
 
     session: str
@@ -52,6 +53,7 @@ class AnswerRow:
     plays: Mapping[str, int] = field(default_factory=dict)
     reason: str = ""
     notes: str = ""
+    dither: bool = False
 
     @property
     def asked(self) -> bool:

@@ -126,13 +126,15 @@ def to_answers(rows: Iterable[AnswerRow]) -> list[Answer]:
                 strength=None if strength is None or row.sentinel else float(strength),
                 direction="" if row.sentinel else row.fact("direction"),
                 sentinel=row.sentinel,
+                dither=row.dither,
             )
         )
     return found
 
 
 def export(rows: Iterable[AnswerRow], sounds: Sounds, folder: Path) -> Summary:
-    """Write an answers folder for `sottovoce metric train`; the clips are those that were heard."""
+    """Write an answers folder for `sottovoce metric train`; the clips are those that were heard, without
+    dither."""
     answers = to_answers(rows)
     if not answers:
         raise InputError(

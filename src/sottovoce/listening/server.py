@@ -6,7 +6,7 @@ the first listener comes; what a request costs does not hang on which clip it as
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
@@ -27,9 +27,10 @@ from sottovoce import __version__
 from sottovoce.errors import InputError
 from sottovoce.listening import admin
 from sottovoce.listening.database import Database
+from sottovoce.listening.hosts import CheckHost
 from sottovoce.listening.lane import Lane
 from sottovoce.listening.ledger import Ledger, unknown_session
-from sottovoce.listening.limits import AddHeaders, LimitRates, Limits, LimitSizes
+from sottovoce.listening.limits import ARRIVALS, AddHeaders, Guesses, LimitRates, Limits, LimitSizes
 from sottovoce.listening.problems import add_handlers
 from sottovoce.listening.protocol import Answer, Join, Joined, Message, Name, Next, Problem, Standing
 from sottovoce.listening.schema import now
@@ -45,8 +46,6 @@ TYPES: Mapping[str, str] = {
 }
 DOOR: RunVar[CapacityLimiter] = RunVar("door")
 THREADS = 32
-KEEP_ALIVE_SECONDS = 75
-"""Connections outlast a long trial: one that the server closes just as it is used again fails its request."""
 MOST_BYTES_READY = 512 * 2**20
 """Clips up to this size are kept as files in memory; more are put together whenever they are asked for."""
 
@@ -93,7 +92,7 @@ Bearer = Annotated[
 router = APIRouter()
 
 
-@router.post("/api/sessions", status_code=201, response_model=Joined, responses=_problems(404, 422))
+@router.post(ARRIVALS, status_code=201, response_model=Joined, responses=_problems(404, 422))
 async def join(body: Join, request: Request, simulated: Annotated[bool, Header()] = False) -> Response:
     """Begin a session. The header `Simulated: true` marks it as one of no listener, for good."""
     # A crowd at the door waits here, without a thread or a connection, so that those inside are not kept.
@@ -131,7 +130,7 @@ async def audio(
     if said is None:
         raise unknown_session()
     books, wav = _books(request), request.app.state.wav
-    sound = await run_in_threadpool(lambda: wav(books.find_clip(said, name)))
+    sound = await run_in_threadpool(lambda: books.find_clip(said, name).sound(wav))
     return Response(sound, media_type="audio/wav")
 
 
@@ -150,6 +149,7 @@ def make_app(
     admin_token: str,
     limits: Limits | None = None,
     frames: tuple[str, ...] = (),
+    hosts: Collection[str] | None = None,
     abandon_after: timedelta = timedelta(hours=2),
     expire_after: timedelta = timedelta(days=30),
     clock: Callable[[], datetime] = now,
@@ -159,7 +159,9 @@ def make_app(
     """The application of one study.
 
     engine: from `database.open_engine`. frames: origins that may show the page in a frame, such as
-    https://worker.mturk.com. report: makes the report of all answers so far, an HTML page.
+    https://worker.mturk.com. hosts: names and addresses that it is asked for by, beside those of the machine
+    itself; None: any, for a server that nobody else reaches. report: makes the report of all
+    answers so far, an HTML page.
     """
     if len(admin_token) < 16:
         raise InputError(
@@ -184,9 +186,11 @@ def make_app(
     _add_page(app, page)
     add_handlers(app)
     limits = limits or Limits()
+    app.state.guesses = Guesses(limits.wrong_tokens, limits.longest_wait)
     # Around the framework, not in it: what is refused, and what takes the short way, does not enter it.
     lane = Lane(app, app.state.ledger, app.state.wav, ready=ready is not None)
-    return AddHeaders(LimitRates(LimitSizes(lane, limits), limits), frames)
+    limited: ASGIApp = LimitRates(LimitSizes(lane, limits), limits)
+    return AddHeaders(limited if hosts is None else CheckHost(limited, hosts), frames)
 
 
 @asynccontextmanager

@@ -19,7 +19,7 @@ from sottovoce.listening.design import Planned, changed_key, lay_out
 from sottovoce.listening.names import ANTIPHASE, NOISE, PLAIN, QUIET
 from sottovoce.listening.protocol import Feedback, Given
 from sottovoce.listening.screens import screen, teach
-from sottovoce.listening.steps import LABELS, Step, step_of
+from sottovoce.listening.steps import LABELS, Cue, Step, step_of
 from sottovoce.listening.study import Headphones, Study
 from sottovoce.perception.jnd import Jnd
 from sottovoce.perception.session import Slot as Asked
@@ -79,11 +79,20 @@ class Course:
         """The screen that comes after these answers, and how far the session is then."""
         stand = self._stand(done)
         if stand.make is not None:
-            return replace(stand.make(), place=len(done)), self._share(done)
+            step = replace(stand.make(), place=len(done), dither=self.study.dither)
+            return step, self._share(done)
         facts = {"outcome": stand.outcome, **self._code(stand.outcome)}
         if stand.notes:
             facts["notes"] = "; ".join(stand.notes)
         return Step(len(done), "done", facts=facts), 1.0
+
+    def cue(self, step: Step, label: str) -> Cue:
+        """What a slot plays. Its noise depends on the seed, which no listener knows, the screen and the slot:
+        a page that is loaded again gets the same."""
+        if not step.dither:
+            return Cue(step.roles[label])
+        secret = self._draws.turn("dither", step.place).key(label, 32)
+        return Cue(step.roles[label], secret.to_bytes(32, "little"))
 
     def progress(self, done: Done) -> float:
         """How far the session is, from 0 to 1, as far as that can be known."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
+from hashlib import shake_128
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,11 @@ TURN_SECONDS = 1.5
 SOFTEST_DB = 20.0
 """The soft noise of the volume screen is at most so far below the loud one."""
 
+HEADER_BYTES = 44
+"""Of every file that `to_wav` writes."""
+DITHER = np.repeat(np.array([-1, 0, 1], dtype=np.int16), (32, 192, 32))
+"""What a random byte adds to a sample: triangular noise of one step either way, rounded to whole steps."""
+
 Samples = NDArray[np.float64]
 Pcm = NDArray[np.int16]
 
@@ -41,6 +47,18 @@ def to_wav(samples: Pcm, sample_rate: int, frames: int) -> bytes:
     form = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, channels, sample_rate, sample_rate * wide, wide, 16)
     head = struct.pack("<4sI4s", b"RIFF", 36 + size, b"WAVE") + form + struct.pack("<4sI", b"data", size)
     return head + sound + bytes(size - len(sound))
+
+
+def dither(wav: bytes, secret: bytes) -> bytes:
+    """A file of `to_wav` in which no sample, silence included, is more than one 16-bit step off.
+
+    The same secret gives the same noise. It is drawn by SHAKE: who finds the noise where a clip is silent
+    cannot go on from there to the rest.
+    """
+    samples = np.frombuffer(wav, dtype="<i2", offset=HEADER_BYTES)
+    noise = DITHER[np.frombuffer(shake_128(secret).digest(len(samples)), dtype=np.uint8)]
+    noisy = np.clip(samples.astype(np.int32) + noise, -STEPS, STEPS - 1).astype("<i2")
+    return wav[:HEADER_BYTES] + bytes(noisy.tobytes())
 
 
 def to_pcm(samples: Samples) -> Pcm:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 from sottovoce.listening.design import Planned, slot_name
+from sottovoce.listening.sounds import dither
 
 LABELS: Mapping[str, str] = MappingProxyType(
     {
@@ -23,6 +24,18 @@ LABELS: Mapping[str, str] = MappingProxyType(
 )
 
 
+class Cue(NamedTuple):
+    """What is played in a slot: a clip, and what its noise is drawn from where it is dithered."""
+
+    clip: str
+    secret: bytes | None = None
+
+    def sound(self, wav: Callable[[str], bytes]) -> bytes:
+        """The file. wav: files by the keys of clips."""
+        plain = wav(self.clip)
+        return plain if self.secret is None else dither(plain, self.secret)
+
+
 @final
 @dataclass(frozen=True)
 class Step:
@@ -31,7 +44,8 @@ class Step:
     place: from 0 on. kind: of the screen. roles: clip keys by the labels of the slots, in their order.
     truth, facts: as of `Planned`. Of a comparison of same/different, truth also has the strength; of
     headphones and attention the right choice. Facts of a notice say what it is about ("instructions",
-    "block", "break"), those of the end how it came ("outcome") and the code.
+    "block", "break"), those of the end how it came ("outcome") and the code. dither: whether each slot has
+    noise of its own.
     """
 
     place: int
@@ -40,6 +54,7 @@ class Step:
     roles: Mapping[str, str] = field(default_factory=dict)
     truth: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
+    dither: bool = False
 
     @property
     def teaching(self) -> bool:

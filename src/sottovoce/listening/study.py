@@ -119,7 +119,8 @@ class Study(Strict):
 
     seed: every order and draw hangs on it. seats: listeners that the design is balanced over.
     level: clips as they are, or all made equally loud; loudness: by RMS, or by LUFS (ITU-R BS.1770).
-    volume: begin with setting the volume. wrong_sentinels: how many a listener may have and still count.
+    volume: begin with setting the volume. dither: noise of one 16-bit step, of its own in each slot.
+    wrong_sentinels: how many a listener may have and still count.
     preset: the published design that the study follows, which is checked.
     """
 
@@ -131,6 +132,7 @@ class Study(Strict):
     consent: Long | None = None
     instructions: Long = ""
     volume: bool = True
+    dither: bool = False
     headphones: Headphones | None = None
     attention: list[Attention] = Field(default_factory=list)
     questionnaire: list[Question] = Field(default_factory=list, max_length=40)
@@ -168,7 +170,10 @@ class Study(Strict):
         names = {
             key: clip.model_copy(update={"path": Path(clip.path).name}) for key, clip in self.clips.items()
         }
-        text = self.model_copy(update={"clips": names}).model_dump_json()
+        # As it was before there was dither, where there is none: answers to older studies stay theirs.
+        text = self.model_copy(update={"clips": names}).model_dump_json(
+            exclude=None if self.dither else {"dither"}
+        )
         sounds = "".join(f"\n{key}: {value}" for key, value in sorted(self._sounds.items()))
         return sha256(f"{text}{sounds}".encode()).hexdigest()
 

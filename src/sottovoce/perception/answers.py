@@ -41,6 +41,7 @@ class Answer:
     reference, changed: ids of the two clips; the same id where a clip was played against itself.
     different: the answer. sentinel: whether the right answer is known, so that it tests the listener.
     direction, strength: how `changed` was made, as far as known: a direction in text, and 0 to 100 along it.
+    dither: whether both were played with noise of one 16-bit step, which the clips here are without.
     """
 
     listener: str
@@ -51,6 +52,7 @@ class Answer:
     strength: float | None = None
     direction: str = ""
     sentinel: bool = False
+    dither: bool = False
     task: str = "same-different"
 
     def __post_init__(self) -> None:
@@ -71,10 +73,13 @@ class Answer:
         return self.different == (self.changed != self.reference)
 
     def to_line(self) -> str:
-        return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False)
+        content = asdict(self)
+        if not self.dither:
+            del content["dither"]
+        return json.dumps(content, ensure_ascii=False, allow_nan=False)
 
     @classmethod
-    def from_line(cls, line: str) -> Answer:
+    def from_line(cls, line: str | bytes) -> Answer:
         content = json.loads(line)
         if not isinstance(content, dict):
             raise ValueError("not a JSON object")

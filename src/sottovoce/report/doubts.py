@@ -72,6 +72,10 @@ def _comparisons(check: Check) -> str:
 
 
 _PASSED: dict[str, Sentence] = {
+    "repeats": lambda check, context: (
+        "The model repeats itself",
+        f"Before the run {plural(check.asked, 'clip')} got the same answers twice.",
+    ),
     "attackers": lambda check, context: (
         "Every defense met three attackers",
         "Through the defense, from the bare model and by scores alone, at every budget.",
@@ -127,7 +131,17 @@ def _lost(check: Check, context: Context) -> tuple[str, str]:
     )
 
 
+def _wavers(check: Check, context: Context) -> tuple[str, str]:
+    return (
+        "The model answers the same clip in different ways",
+        "It is treated as random: gradients are averaged, and clips and examples are judged by what most of "
+        f"{check.flags[0].evidence['judged_over']} passes say. No seed leads these passes: another run gives "
+        "other figures, and what was lost by rounding cannot be told from chance.",
+    )
+
+
 _RAISED: dict[str, Sentence] = {
+    "repeats": _wavers,
     "attackers": lambda check, context: (
         "A defense has not met every attacker",
         "What it is worth under the others is not known, and they may be stronger.",
@@ -263,7 +277,18 @@ def _unprobed(flag: Flag, context: Context) -> str:
     return f"{_about(flag, context)}: {plural(clips, 'clip') + ' probed' if clips else 'not probed'}"
 
 
+def _differed(flag: Flag, context: Context) -> str:
+    seen = flag.evidence
+    if seen["said"]:
+        return "it says so of itself"
+    return (
+        f"of {plural(seen['clips'], 'clip')} decoded twice before the run, {seen['texts']} got another text "
+        f"and {seen['scores']} other scores"
+    )
+
+
 _ITEMS: dict[str, Callable[[Flag, Context], str]] = {
+    "repeats": _differed,
     "attackers": _missing,
     "one-step": lambda flag, context: f"{_about(flag, context)}: {', '.join(flag.evidence['budgets'])}",
     "unprobed": _unprobed,

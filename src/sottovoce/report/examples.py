@@ -216,7 +216,7 @@ def _shown(record: Record, metric: str) -> bool:
 
 def _figure(record: Record, name: str) -> tuple[str, str]:
     value, weight = record.parts[name]
-    if name == "language-confusion" and "heard_before" in record.facts:
+    if name == "language-confusion" and {"heard_before", "heard_after"} <= record.facts.keys():
         return "language heard", f"{record.facts['heard_before']}, then {record.facts['heard_after']}"
     if name == "language-confusion":
         return "language heard", "another than before" if value else "the same as before"

@@ -7,24 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import altair as alt
-
 from sottovoce.audit.summary import CellSummary
 from sottovoce.metrics.distortion import ACCEPTED_DB
 from sottovoce.report.reading import LEAD_TITLES
 from sottovoce.report.tables import Panel, boxes
 from sottovoce.report.trials import Trials
+from sottovoce.report.vega import PERCENT, Spec, channel, finish, layered, mark
 from sottovoce.report.words import form_title, number
 
-FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
 COLOURS = 8
 """How many colours the style sheet has; a ninth attack starts over with another shape."""
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
 DASHES = {"transfer": (2, 3), "plain": (), "adaptive": (), "black-box": ()}
 NOISE_DASH = (6, 5)
 PARTS = {"": "whole clip", "-vocal": "vocal part", "-background": "background"}
-Spec = dict[str, Any]
-Layers = alt.LayerChart | alt.FacetChart
 
 
 @dataclass(frozen=True)
@@ -93,25 +89,20 @@ class Rate:
     def title(self) -> str:
         return LEAD_TITLES[self.metric]
 
-    def axis(self, field: str = "") -> alt.Y:
-        return alt.Y(
-            f"{field or self.metric}:Q",
-            title=self.title,
-            scale=alt.Scale(domain=[0, 1] if self.top == 1.0 else [0, math.ceil(10 * self.top) / 10]),
-            axis=alt.Axis(format=".0%", tickCount=5, labelExpr="replace(datum.label, '%', ' %')"),
+    def axis(self, field: str = "") -> Spec:
+        top = 1 if self.top == 1.0 else math.ceil(10 * self.top) / 10
+        return channel(
+            f"{field or self.metric}:Q", title=self.title, scale={"domain": [0, top]}, axis=PERCENT
         )
 
-    def before(self) -> list[alt.Chart]:
+    def before(self) -> list[Spec]:
         """The line of the clean clips, where there is one."""
         if self.clean is None or not math.isfinite(self.clean):
             return []
-        line = alt.Chart(alt.InlineData(values=[{"before": round(self.clean, 4)}]))
-        tooltip = alt.Tooltip("before:Q", format=".1%", title="clean clips")
-        return [
-            line.mark_rule(strokeWidth=1.5, color="var(--good)").encode(
-                y=self.axis("before"), tooltip=tooltip
-            )
-        ]
+        tooltip = channel("before:Q", format=".1%", title="clean clips")
+        encoding = {"y": self.axis("before"), "tooltip": tooltip}
+        rows = [{"before": round(self.clean, 4)}]
+        return [mark("rule", encoding, rows=rows, strokeWidth=1.5, color="var(--good)")]
 
 
 def budget_chart(panel: Panel, series: Sequence[Series], rate: Rate, name: str) -> Chart | None:
@@ -122,8 +113,7 @@ def budget_chart(panel: Panel, series: Sequence[Series], rate: Rate, name: str) 
     lines = all(row["asked"] is not None for row in rows) and len({row["asked"] for row in rows}) > 1
     for row in rows:
         row.pop("snr", None)
-    data = alt.InlineData(values=rows)
-    chart = _lines(data, series, rate) if lines else _points(data, series, rate, panel.budgets)
+    chart = _lines(rows, series, rate) if lines else _points(rows, series, rate, panel.budgets)
     worded = f"{_capital(rate.title)} by budget{', ' + panel.title if panel.title else ''}: " + "; ".join(
         f"{row['attack']} at {row['budget']} {number(row[rate.metric], '%')} %" for row in rows
     )
@@ -135,22 +125,17 @@ def measured_chart(panel: Panel, series: Sequence[Series], rate: Rate, name: str
     rows = [row for item in panel.cells if panel.led(item) and (row := _row(item, rate))["snr"] is not None]
     if not rows:
         return None
-    base = alt.Chart(alt.InlineData(values=rows))
-    x, y = _snr_axis("snr:Q", "measured SNR"), rate.axis()
-    across = base.mark_rule(strokeWidth=1.2, opacity=0.45).encode(
-        x=_snr_axis("snr_low:Q", "measured SNR"), x2="snr_high:Q", y=y, color=colour_by(series)
-    )
-    upright = base.mark_rule(strokeWidth=1.2, opacity=0.45).encode(
-        x=x, y=rate.axis("low"), y2="high:Q", color=colour_by(series)
-    )
-    points = base.mark_point(filled=True, size=70, opacity=1).encode(
-        x=x, y=y, color=colour_by(series), shape=_shape(series), tooltip=_tooltip(rate, measured=True)
-    )
+    x, y, colour = snr_axis("snr:Q", "measured SNR"), rate.axis(), colour_by(series)
+    wide = {"x": snr_axis("snr_low:Q", "measured SNR"), "x2": channel("snr_high"), "y": y, "color": colour}
+    tall = {"x": x, "y": rate.axis("low"), "y2": channel("high"), "color": colour}
+    across, upright = (mark("rule", each, strokeWidth=1.2, opacity=0.45) for each in (wide, tall))
+    looks = {"color": colour, "shape": shape_by(series), "tooltip": _tooltip(rate, measured=True)}
+    points = mark("point", {"x": x, "y": y, **looks}, filled=True, size=70, opacity=1)
     title = f"{_capital(rate.title)} by measured mean SNR{', ' + panel.title if panel.title else ''}"
     worded = f"{title}: " + "; ".join(
         f"{row['attack']} {number(row[rate.metric], '%')} % at {row['snr']:.1f} dB" for row in rows
     )
-    return Chart(name, finish(alt.layer(*rate.before(), across, upright, points), worded), worded)
+    return Chart(name, finish(layered(rows, *rate.before(), across, upright, points), worded), worded)
 
 
 def _capital(text: str) -> str:
@@ -214,113 +199,112 @@ def _row(item: CellSummary, rate: Rate) -> dict[str, Any]:
     return row
 
 
-def _lines(data: alt.InlineData, series: Sequence[Series], rate: Rate) -> Layers:
-    base = alt.Chart(data).encode(x=_snr_axis("asked:Q", "SNR asked for"), color=colour_by(series))
-    band = base.mark_area(opacity=0.14).encode(y=rate.axis("low"), y2="high:Q", detail="attack:N")
-    line = base.mark_line(strokeWidth=2.2).encode(y=rate.axis(), strokeDash=dash_by(series))
-    dots = base.mark_point(filled=True, size=64, opacity=1).encode(
-        y=rate.axis(), shape=_shape(series), tooltip=_tooltip(rate)
+def _lines(rows: Sequence[Spec], series: Sequence[Series], rate: Rate) -> Spec:
+    base = {"x": snr_axis("asked:Q", "SNR asked for"), "color": colour_by(series)}
+    ends = {"y": rate.axis("low"), "y2": channel("high"), "detail": channel("attack:N")}
+    dots = {"y": rate.axis(), "shape": shape_by(series), "tooltip": _tooltip(rate)}
+    return layered(
+        rows,
+        *rate.before(),
+        mark("area", {**base, **ends}, opacity=0.14),
+        mark("line", {**base, "y": rate.axis(), "strokeDash": dash_by(series)}, strokeWidth=2.2),
+        mark("point", {**base, **dots}, filled=True, size=64, opacity=1),
     )
-    return alt.layer(*rate.before(), band, line, dots)
 
 
-def _points(data: alt.InlineData, series: Sequence[Series], rate: Rate, budgets: Sequence[str]) -> Layers:
+def _points(rows: Sequence[Spec], series: Sequence[Series], rate: Rate, budgets: Sequence[str]) -> Spec:
+    base = side_by_side(series, budgets)
+    dots = {"y": rate.axis(), "shape": shape_by(series), "tooltip": _tooltip(rate)}
+    return layered(
+        rows,
+        *rate.before(),
+        mark("rule", {**base, "y": rate.axis("low"), "y2": channel("high")}, strokeWidth=2, opacity=0.5),
+        mark("point", {**base, **dots}, filled=True, size=80, opacity=1),
+    )
+
+
+def side_by_side(series: Sequence[Series], budgets: Sequence[str]) -> Spec:
+    """Places of points: budgets in their order, in each of them the series."""
     names = [item.name for item in series]
-    base = alt.Chart(data).encode(
-        x=alt.X("budget:N", title="budget", sort=list(budgets), axis=alt.Axis(labelAngle=0)),
-        xOffset=alt.XOffset("attack:N", sort=names, scale=alt.Scale(domain=names, padding=0.6)),
-        color=colour_by(series),
-    )
-    rules = base.mark_rule(strokeWidth=2, opacity=0.5).encode(y=rate.axis("low"), y2="high:Q")
-    dots = base.mark_point(filled=True, size=80, opacity=1).encode(
-        y=rate.axis(), shape=_shape(series), tooltip=_tooltip(rate)
-    )
-    return alt.layer(*rate.before(), rules, dots)
+    return {
+        "x": channel("budget:N", title="budget", sort=list(budgets), axis={"labelAngle": 0}),
+        "xOffset": channel("attack:N", sort=names, scale={"domain": names, "padding": 0.6}),
+        "color": colour_by(series),
+    }
 
 
-def _boxes(rows: list[Spec], series: Sequence[Series], level: str, first: str) -> Layers:
+def _boxes(rows: list[Spec], series: Sequence[Series], level: str, first: str) -> Spec:
     names, groups = [item.name for item in series], {row["group"] for row in rows}
     values = [row[f"q{k}"] for row in rows for k in (0, 4)]
     edges = [min(values) - 2, max(*values, ACCEPTED_DB if level == "max" else max(values)) + 2]
-    base = (
-        alt.Chart(alt.InlineData(values=rows))
-        .transform_filter("datum.group === group")
-        .encode(
-            y=alt.Y("part:N", title=None, sort=list(PARTS.values())),
-            yOffset=alt.YOffset("attack:N", sort=names, scale=alt.Scale(padding=0.3)),
-            color=colour_by(series),
-            tooltip=_box_tooltip(),
-        )
-    )
-    axis = alt.Axis(labelExpr="replace(datum.label, '-', '−')", tickCount=7, labelFlush=False)
-    x = alt.X("q0:Q", title=f"dB {level}, quieter ←", scale=alt.Scale(domain=edges, nice=True), axis=axis)
-    whisker = base.mark_rule(strokeWidth=1.4).encode(x=x, x2="q4:Q")
-    box = base.mark_bar(opacity=0.35, cornerRadius=2).encode(x=alt.X("q1:Q"), x2="q3:Q")
-    middle = base.mark_tick(thickness=2.5, bandSize=12).encode(x=alt.X("q2:Q"))
-    layers = [whisker, box, middle]
-    if level == "max":
-        mark = alt.Chart(alt.InlineData(values=[{"at": ACCEPTED_DB}]))
-        layers.append(
-            mark.mark_rule(strokeDash=[5, 4], color="var(--mark)", strokeWidth=1.5).encode(x="at:Q")
-        )
-    most = max(len({row["attack"] for row in rows if row["group"] == group}) for group in groups)
-    rows_shown = len(PARTS) * max(2, most)
-    return (
-        alt.layer(*layers)
-        .add_params(alt.param(name="group", value=first))
-        .properties(height=max(180, 22 * rows_shown))
-    )
-
-
-def _snr_axis(field: str, what: str) -> alt.X:
-    axis = alt.Axis(tickCount=6, labelFlush=False)
-    return alt.X(field, title=f"{what} (dB), quieter →", scale=alt.Scale(zero=False, padding=14), axis=axis)
-
-
-def colour_by(series: Sequence[Series]) -> alt.Color:
-    domain, colours = [item.name for item in series], [item.colour for item in series]
-    return alt.Color("attack:N", scale=alt.Scale(domain=domain, range=colours), legend=None)
-
-
-def _shape(series: Sequence[Series]) -> alt.Shape:
-    domain, shapes = [item.name for item in series], [item.shape for item in series]
-    return alt.Shape("attack:N", scale=alt.Scale(domain=domain, range=shapes), legend=None)
-
-
-def dash_by(series: Sequence[Series]) -> alt.StrokeDash:
-    domain = [item.name for item in series]
-    dashes = [list(item.dash or (1, 0)) for item in series]
-    return alt.StrokeDash("attack:N", scale=alt.Scale(domain=domain, range=dashes), legend=None)
-
-
-def _tooltip(rate: Rate, *, measured: bool = False) -> list[alt.Tooltip]:
-    found = [
-        alt.Tooltip("attack:N"),
-        alt.Tooltip("budget:N"),
-        alt.Tooltip(f"{rate.metric}:Q", format=".1%"),
-        alt.Tooltip("low:Q", format=".1%", title="95 % from"),
-        alt.Tooltip("high:Q", format=".1%", title="to"),
-        alt.Tooltip("n:Q", title="clips"),
+    base = {
+        "y": channel("part:N", title=None, sort=list(PARTS.values())),
+        "yOffset": channel("attack:N", sort=names, scale={"padding": 0.3}),
+        "color": colour_by(series),
+        "tooltip": _box_tooltip(),
+    }
+    axis = {"labelExpr": "replace(datum.label, '-', '−')", "tickCount": 7, "labelFlush": False}
+    scale = {"domain": edges, "nice": True}
+    x = channel("q0:Q", title=f"dB {level}, quieter ←", scale=scale, axis=axis)
+    layers = [
+        mark("rule", {**base, "x": x, "x2": channel("q4")}, strokeWidth=1.4),
+        mark("bar", {**base, "x": channel("q1:Q"), "x2": channel("q3")}, opacity=0.35, cornerRadius=2),
+        mark("tick", {**base, "x": channel("q2:Q")}, thickness=2.5, bandSize=12),
     ]
-    return [*found, alt.Tooltip("snr:Q", format=".1f", title="measured SNR (dB)")] if measured else found
+    for layer in layers:
+        layer["transform"] = [{"filter": "datum.group === group"}]
+    if level == "max":
+        layers.append(rule_at([ACCEPTED_DB], 1.5))
+    most = max(len({row["attack"] for row in rows if row["group"] == group}) for group in groups)
+    height = max(180, 22 * len(PARTS) * max(2, most))
+    return layered(rows, *layers, params=[{"name": "group", "value": first}], height=height)
 
 
-def _box_tooltip() -> list[alt.Tooltip]:
+def rule_at(places: Sequence[float], width: float) -> Spec:
+    """Dashed lines across a chart, at values of its x axis."""
+    rows = [{"at": place} for place in places]
+    style = {"strokeDash": [5, 4], "color": "var(--mark)", "strokeWidth": width}
+    return mark("rule", {"x": channel("at:Q")}, rows=rows, **style)
+
+
+def snr_axis(field: str, what: str) -> Spec:
+    scale, axis = {"zero": False, "padding": 14}, {"tickCount": 6, "labelFlush": False}
+    return channel(field, title=f"{what} (dB), quieter →", scale=scale, axis=axis)
+
+
+def colour_by(series: Sequence[Series]) -> Spec:
+    return _looks(series, [item.colour for item in series])
+
+
+def shape_by(series: Sequence[Series]) -> Spec:
+    return _looks(series, [item.shape for item in series])
+
+
+def dash_by(series: Sequence[Series]) -> Spec:
+    return _looks(series, [list(item.dash or (1, 0)) for item in series])
+
+
+def _looks(series: Sequence[Series], looks: Sequence[Any]) -> Spec:
+    scale = {"domain": [item.name for item in series], "range": list(looks)}
+    return channel("attack:N", scale=scale, legend=None)
+
+
+def _tooltip(rate: Rate, *, measured: bool = False) -> list[Spec]:
+    found = [
+        channel("attack:N"),
+        channel("budget:N"),
+        channel(f"{rate.metric}:Q", format=".1%"),
+        *interval_tooltip(),
+        channel("n:Q", title="clips"),
+    ]
+    return [*found, channel("snr:Q", format=".1f", title="measured SNR (dB)")] if measured else found
+
+
+def interval_tooltip() -> list[Spec]:
+    return [channel("low:Q", format=".1%", title="95 % from"), channel("high:Q", format=".1%", title="to")]
+
+
+def _box_tooltip() -> list[Spec]:
     titles = {"q2": "median (dB)", "q1": "25 %", "q3": "75 %", "q0": "5 %", "q4": "95 %"}
-    shown = [alt.Tooltip(f"{key}:Q", format=".1f", title=title) for key, title in titles.items()]
-    return [alt.Tooltip("attack:N"), alt.Tooltip("part:N"), *shown, alt.Tooltip("n:Q", title="clips")]
-
-
-def finish(chart: Layers, description: str) -> Spec:
-    """Width of the page, and colours as CSS variables, so that a chart follows light, dark and print."""
-    ink, faint = "var(--muted)", "var(--rule)"
-    axis = {
-        "labelColor": ink, "titleColor": ink, "gridColor": faint, "domainColor": faint, "tickColor": faint,
-        "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "titlePadding": 10,
-        "labelPadding": 6, "domain": False, "ticks": False, "labelLimit": 160,
-    }  # fmt: skip
-    sized = chart.properties(width="container", background="transparent", description=description)
-    if sized.height is alt.Undefined:
-        sized = sized.properties(height=280)
-    spec: Spec = sized.configure(font=FONT, axis=axis, view={"stroke": None}).to_dict()
-    return spec
+    shown = [channel(f"{key}:Q", format=".1f", title=title) for key, title in titles.items()]
+    return [channel("attack:N"), channel("part:N"), *shown, channel("n:Q", title="clips")]

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import altair as alt
-
 from sottovoce.audit.heard import FEW, JND, OPINIONS, Curve, draw_curve, inaudible, opinion_of, why_unheard
 from sottovoce.audit.heard import worst_curve as worst
 from sottovoce.audit.summary import Summary, find_metric
@@ -15,8 +13,17 @@ from sottovoce.errors import SottovoceError
 from sottovoce.metrics.audibility import Heard
 from sottovoce.perception.audible import open_ear
 from sottovoce.perception.learned import Learned
-from sottovoce.report.figures import Chart, Layers, Series, colour_by, dash_by, finish, shown_in
+from sottovoce.report.figures import (
+    Chart,
+    Series,
+    colour_by,
+    dash_by,
+    interval_tooltip,
+    rule_at,
+    shown_in,
+)
 from sottovoce.report.tables import WORST, Column, Panel, Row, cover
+from sottovoce.report.vega import PERCENT, Spec, channel, finish, layered, mark
 from sottovoce.report.words import form_title, number, plural, show, whole
 
 ALL = Series(WORST, "var(--ink)", "circle", ())
@@ -151,29 +158,32 @@ def _steps(attack: str, curve: Curve) -> list[dict[str, Any]]:
     return rows
 
 
-def _lines(rows: list[dict[str, Any]], series: Sequence[Series], ear: str) -> Layers:
-    percent = alt.Axis(format=".0%", tickCount=5, labelExpr="replace(datum.label, '%', ' %')")
-    x = alt.X("p:Q", title=f"P(heard), less heard ← ({ear})", scale=alt.Scale(domain=[0, 1]), axis=percent)
-    title = "clips fooled with at most this P(heard)"
-    scale = alt.Scale(domain=[0, 1])
-    base = alt.Chart(alt.InlineData(values=rows)).encode(x=x, color=colour_by(series))
-    band = base.mark_area(opacity=0.1, interpolate="step-after").encode(
-        y=alt.Y("low:Q", title=title, scale=scale, axis=percent), y2="high:Q", detail="attack:N"
+def _lines(rows: list[dict[str, Any]], series: Sequence[Series], ear: str) -> Spec:
+    base = {"x": heard_axis("p:Q", f"P(heard), less heard ← ({ear})"), "color": colour_by(series)}
+    title, style = "clips fooled with at most this P(heard)", {"interpolate": "step-after"}
+    band = {"y": heard_axis("low:Q", title), "y2": channel("high"), "detail": channel("attack:N")}
+    line = {
+        "y": heard_axis("share:Q", title),
+        "strokeDash": dash_by(series),
+        "tooltip": [channel("attack:N"), *share_tooltip(), *interval_tooltip()],
+    }
+    return layered(
+        rows,
+        rule_at([FEW, JND], 1.2),
+        mark("area", {**base, **band}, opacity=0.1, **style),
+        mark("line", {**base, **line}, strokeWidth=2.2, **style),
     )
-    line = base.mark_line(strokeWidth=2.2, interpolate="step-after").encode(
-        y=alt.Y("share:Q", title=title, scale=scale, axis=percent),
-        strokeDash=dash_by(series),
-        tooltip=[
-            alt.Tooltip("attack:N"),
-            alt.Tooltip("p:Q", format=".0%", title="P(heard) up to"),
-            alt.Tooltip("share:Q", format=".1%", title="clips fooled"),
-            alt.Tooltip("low:Q", format=".1%", title="95 % from"),
-            alt.Tooltip("high:Q", format=".1%", title="to"),
-        ],
-    )
-    marks = alt.Chart(alt.InlineData(values=[{"at": FEW}, {"at": JND}]))
-    rules = marks.mark_rule(strokeDash=[5, 4], color="var(--mark)", strokeWidth=1.2).encode(x="at:Q")
-    return alt.layer(rules, band, line)
+
+
+def heard_axis(field: str, title: str) -> Spec:
+    return channel(field, title=title, scale={"domain": [0, 1]}, axis=PERCENT)
+
+
+def share_tooltip() -> list[Spec]:
+    return [
+        channel("p:Q", format=".0%", title="P(heard) up to"),
+        channel("share:Q", format=".1%", title="clips fooled"),
+    ]
 
 
 def _rows(panel: Panel, summary: Summary, metric: str) -> list[Row]:

@@ -13,18 +13,21 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import altair as alt
 import vl_convert
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from sottovoce.audit.about import NOTHING
 from sottovoce.audit.defense import NO_DEFENSE, Defense
 from sottovoce.audit.parts import Part
 from sottovoce.audit.plan import PASSES, Plan
+from sottovoce.audit.private import roots_of
+from sottovoce.audit.repeat import JUDGED
 from sottovoce.audit.sanity import examine
 from sottovoce.audit.store import RunFolder
 from sottovoce.audit.summary import CellSummary, Summary, summarise
 from sottovoce.core.metric import Estimate
+from sottovoce.core.paths import hide_all, hide_paths
 from sottovoce.errors import InputError, StoreError
 from sottovoce.report import figures, tables, verdict
 from sottovoce.report.doubts import word_checks
@@ -34,6 +37,7 @@ from sottovoce.report.reading import WORDS, Reading, read_as
 from sottovoce.report.speakers import NO_SCORES, VOTED, as_summary, tell_speakers
 from sottovoce.report.stands import make_stands
 from sottovoce.report.trials import Trials
+from sottovoce.report.vega import VERSION
 from sottovoce.report.words import (
     FORMS,
     Figure,
@@ -98,16 +102,21 @@ def render(folder: RunFolder, plan: Plan, trials: Trials, summary: Summary) -> s
     chosen = [(panel, verdict.choose(panel)) for panel in panels]
     columns = tables.measured(summary, reading.main)
     groups = [found for panel in panels for found in tables.group_tables(panel, trials, reading)]
-    page: str = template().render(
+    repeated = folder.repeated()
+    steady = repeated is None or repeated.steady
+    roots = roots_of(plan.data, plan.fit)
+    page: str = template(roots).render(
         plan=plan,
-        about=folder.about(),
+        about=NOTHING | folder.about(),
         title=plan.model,
         reading=reading,
         leads=name_leads(panels),
         verdict=verdict.judge(plan, trials, panels, reading) if panels else None,
         claims=verdict.claims(plan, reading, audibility.ear if audibility else ""),
         audibility=audibility,
-        setup=make_setup(plan, trials, reading, folder.about().get("data_note", "")),
+        setup=make_setup(plan, trials, reading, folder.about().get("data_note", ""), steady),
+        repeats=steady,
+        cut=hide_paths(plan.to_yaml(), roots) != plan.to_yaml(),
         series=series,
         curves=curves,
         stands=make_stands(panels),
@@ -127,7 +136,7 @@ def render(folder: RunFolder, plan: Plan, trials: Trials, summary: Summary) -> s
         ramp=Markup(colour_ramp()),
         range_db=f"{RANGE_DB:g}",
         ranked_by="mean level in the background" if trials.by_background.loudest else "SNR",
-        checks=word_checks(plan, summary, examine(plan, summary, folder.probes())),
+        checks=word_checks(plan, summary, examine(plan, summary, folder.probes(), repeated)),
         failures=summary.failures[:MOST_LISTED],
         failures_left=max(0, len(summary.failures) - MOST_LISTED),
         methods=list_methods(summary),
@@ -209,7 +218,9 @@ def list_clean(plan: Plan, trials: Trials, reading: Reading) -> list[tuple[str, 
     return rows
 
 
-def make_setup(plan: Plan, trials: Trials, reading: Reading, data_note: str) -> dict[str, Any]:
+def make_setup(
+    plan: Plan, trials: Trials, reading: Reading, data_note: str, steady: bool = True
+) -> dict[str, Any]:
     """What was attacked, with which parts and settings."""
     rates = ", ".join(f"{rate / 1000:g} kHz" for rate in sorted(trials.sample_rates))
     facts = [
@@ -229,6 +240,10 @@ def make_setup(plan: Plan, trials: Trials, reading: Reading, data_note: str) -> 
         facts.append(("universal attacks fitted on", f"{kept}, left out of their rates"))
     if any(name != NO_DEFENSE for name in plan.every_defense):
         facts.append(("attackers of a defense", ", ".join(FORMS[name] for name in plan.attackers)))
+    if not steady:
+        judged = f"what most of {JUDGED} passes say: the model answers the same clip in different ways"
+        facts.append(("judged by", judged))
+    if not steady or any(name != NO_DEFENSE for name in plan.every_defense):
         facts.append(("gradients averaged over", _averaged(plan)))
     return {
         "facts": facts,
@@ -266,8 +281,7 @@ def list_methods(summary: Summary) -> list[tuple[str, str]]:
 @cache
 def bundle() -> str:
     """Vega, Vega-Lite and the page's own lines in one script, from the copies that vl-convert carries."""
-    version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-    script: str = vl_convert.javascript_bundle(read("charts.js"), vl_version=version)
+    script: str = vl_convert.javascript_bundle(read("charts.js"), vl_version=VERSION)
     # A script element ends at the first "</script", wherever it stands.
     return script.replace("</script", "<\\/script")
 
@@ -282,11 +296,16 @@ def policy(script: str) -> str:
     )
 
 
-def template() -> Any:
+def template(roots: tuple[str, ...] = ()) -> Any:
+    """The page to be filled in. roots: paths of this machine count from there, wherever they come from."""
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: hide_paths(value, roots) if type(value) is str else value,
     )
-    environment.filters["data"] = to_data
+    environment.filters["data"] = lambda content: to_data(hide_all(content, roots))
     environment.filters["sentence"] = lambda text: text[:1].upper() + text[1:]
     return environment.from_string(read("template.html"))
 

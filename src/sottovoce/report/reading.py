@@ -67,9 +67,9 @@ WORDS = Reading(
     },
     note="WER and CER are all errors of all clips over all words or characters of their references, and pass "
     "100 % where much is added. Success is the share of clips on which the attack reaches its goal; where "
-    "that is to evade, the transcript is no longer that of the clean clip. Sentence error is the share of "
-    "clips with any error. Audible cells are those of the spectrum in which what was added lies above what "
-    "the clip masks.",
+    "that is to evade, the transcript has more word errors than before the attack (or, without a true text, "
+    "is another one). Sentence error is the share of clips with any error. Audible cells are those of the "
+    "spectrum in which what was added lies above what the clip masks.",
     heard="transcript",
 )
 

@@ -53,7 +53,7 @@ class Row:
     figures: list[Figure]
     counted: str
     failed: int
-    lost: int
+    lost: int | None
     kind: str
     """"noise", "top" for the strongest attack at its budget, "worst" for all attacks clip by clip, or ""."""
     span: int

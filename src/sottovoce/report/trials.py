@@ -129,7 +129,7 @@ class Trials:
             if name in record.parts:
                 clips = self._clean.setdefault((name, cell.defense), {})
                 clips.setdefault(record.clip, (record.parts[name], speaker_of(record)))
-        if record.achieved and _counts(record) and record.audio and cell.attack.name != NOISE:
+        if record.achieved and _counts(record) and len(record.audio) == 2 and cell.attack.name != NOISE:
             self.by_background.add(record)
             self.by_snr.add(record)
 

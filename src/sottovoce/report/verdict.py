@@ -58,10 +58,24 @@ def judge(plan: Plan, trials: Trials, panels: list[Panel], reading: Reading) -> 
     if noise is not None:
         to = "to " if first.lead == "wer" else ""
         words += [f", white noise at the same level {to}", show(noise.estimates[first.lead], "%")]
-    words += _changed(first, chosen)
+    words += _worse(first, chosen)
     details = [_rank(first, chosen), *_loudness(chosen)]
     defended = [_stand(plan, panel, budget) for panel in panels if panel.defended and budget in panel.found]
     return Verdict([*words, "."], details, tiles + _tiles(first, chosen, noise), defended)
+
+
+def say_wer(panels: list[Panel]) -> list[str]:
+    """The first line of a recogniser's audit: its word error rate before and after, behind each defense."""
+    lines = []
+    for panel in panels:
+        chosen = choose(panel)
+        if panel.lead != "wer" or chosen is None or not chosen.has("clean-wer"):
+            continue
+        before, after = (show(chosen.estimates[name], "%") for name in ("clean-wer", "wer"))
+        where = f" ({panel.title})" if panel.title else ""
+        attack, budget = form_title(chosen.cell), chosen.cell.budget_title
+        lines.append(f"WER{where}: {before} before, {after} under {attack} at {budget}.")
+    return lines
 
 
 def _before(clean: Figure, reading: Reading) -> list[str | Figure]:
@@ -76,8 +90,8 @@ def _tiles(panel: Panel, chosen: CellSummary, noise: CellSummary | None) -> list
     if noise is not None:
         tiles.append(Tile(f"{what}white noise, {at}", show(noise.estimates[panel.lead], "%"), "noise"))
     if panel.lead == "wer" and chosen.has("success"):
-        changed = show(chosen.estimates["success"], "%")
-        tiles.append(Tile(f"of the transcripts changed by {attack}", changed, "attack"))
+        worse = show(chosen.estimates["success"], "%")
+        tiles.append(Tile(f"of the clips with more word errors than before, {attack}", worse, "attack"))
     if (below := chosen.estimates.get("below-32db")) is not None:
         tiles.append(Tile(f"of these files peak below −32{GAP}dB", show(below, "%"), "level"))
     return tiles
@@ -114,11 +128,11 @@ def _deed(panel: Panel, item: CellSummary, reading: Reading) -> list[str | Figur
     return [f"reaches its goal ({goal}) on ", figure, clips]
 
 
-def _changed(panel: Panel, item: CellSummary) -> list[str | Figure]:
-    """An error rate says how much changes, not in how many clips."""
+def _worse(panel: Panel, item: CellSummary) -> list[str | Figure]:
+    """An error rate says how many words are wrong, not in how many clips."""
     if panel.lead != "wer" or not item.has("success"):
         return []
-    return ["; ", show(item.estimates["success"], "%"), " of the transcripts change under the attack"]
+    return ["; ", show(item.estimates["success"], "%"), " of the clips have more word errors than before"]
 
 
 def _rank(panel: Panel, chosen: CellSummary) -> str:
@@ -198,7 +212,8 @@ def _counted(saved: str, reading: Reading) -> list[str]:
             f"The transcripts are those of this model on {saved}.",
             "WER is all errors over all words of the references, in texts without case, punctuation and "
             "variants of spelling (Whisper's normaliser); each rate has a 95 % interval.",
-            "Success counts all clips, whether or not the model transcribed them right before.",
+            "Success counts all clips, whether or not the model transcribed them right before. To evade "
+            "is to have more word errors than before, or, where no true text is known, another transcript.",
         ]
     return [
         f"The decisions are those of this model on {saved}.",

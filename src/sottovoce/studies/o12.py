@@ -107,8 +107,8 @@ def _removal(bench: AsrBench) -> Sheet:
 
 def _least(bench: AsrBench) -> Sheet:
     return Sheet(
-        title="The least that changes the transcript",
-        columns=("attack", "transcripts changed, %", "SNR of those, dB", "clips"),
+        title="The least that makes a transcript worse",
+        columns=("attack", "transcripts made worse, %", "SNR of those, dB", "clips"),
         rows=[
             (
                 title,

@@ -7,11 +7,13 @@ text with the highest mean log probability a token wins. One beam is greedy deco
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import torch
 from torch import Tensor
+
+from sottovoce.core.target import check_scores
 
 Permit = Callable[[Tensor, bool], Tensor]
 """From scores `(rows, vocabulary)`, and whether the text begins here, to scores without barred tokens."""
@@ -75,23 +77,35 @@ class _Ended:
 
 
 def search(
-    writer: Writer, start: Tensor, end: int, *, beams: int, longest: int, permit: Permit
+    writer: Writer,
+    start: Tensor,
+    end: int,
+    *,
+    beams: int,
+    longest: int,
+    permit: Permit,
+    ids: Sequence[str] | None = None,
 ) -> list[list[int]]:
-    """The tokens written for each clip, without the end.
+    """The tokens written for each clip, without the end; `ScoreError` where a clip has no best token.
 
     start: what every text begins with, `(batch, places)`; it is not part of what is returned.
     longest: the most tokens written; a text that has not ended by then is taken as it is.
+    ids: the clips' names, for the error; their places where not given.
     """
+    names = [str(place) for place in range(len(start))] if ids is None else ids
     ended = [_Ended(beams) for _ in start]
     clips = list(range(len(start)))
     totals = torch.zeros(len(start), 1, device=start.device)
     written = start.new_zeros(len(start), 1, 0)
     fed = start
     for step in range(longest):
-        scores = permit(writer.scores(fed).float(), step == 0).log_softmax(dim=-1)
-        sums = totals[:, :, None] + scores.view(*totals.shape, -1)
+        scores = permit(writer.scores(fed).float(), step == 0).view(*totals.shape, -1)
+        sums = totals[:, :, None] + scores.log_softmax(dim=-1)
         # Of twice as many candidates as beams, at most one a beam is an end, so that enough go on.
         best, places = sums.flatten(1).topk(min(2 * beams, sums[0].numel()))
+        # Where there is no best score the softmax is NaN, which the search takes for the highest.
+        if bool(best[:, 0].isnan().any()):
+            check_scores(scores, [names[clip] for clip in clips])
         parents, tokens = places // sums.shape[2], places % sums.shape[2]
         ends = tokens == end
         counted = ends & ((~ends).cumsum(dim=1) < beams) & best.isfinite()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import Scores, Target, evaluating
+from sottovoce.core.target import Scores, Target, best_places, evaluating
 from sottovoce.errors import InputError, UnknownName
 
 
@@ -26,7 +26,8 @@ class Classifier(Target, Scores):
         return torch.nn.functional.cross_entropy(scores, wanted, reduction="none")
 
     def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
-        return [self.classes[place] for place in self.scores(batch, draws=draws).argmax(dim=1).tolist()]
+        places = best_places(self.scores(batch, draws=draws), batch.ids)
+        return [self.classes[place] for place in places.tolist()]
 
     def check_labels(self, labels: Sequence[str]) -> None:
         for label in labels:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import Frames, Matches, Timings, Word
+from sottovoce.core.target import Frames, Matches, Timings, Word, check_scores
 from sottovoce.errors import InputError
 from sottovoce.targets.recogniser import Recogniser
 
@@ -94,7 +94,7 @@ class Ctc(Recogniser, Matches, Timings, Frames):
 
     @final
     def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
-        return self.spell(*self.log_probs(batch, draws=draws))
+        return self.spell(*self._readable(batch, draws))
 
     @final
     def spell(self, log_probs: Tensor, frames: Tensor) -> list[str]:
@@ -102,7 +102,7 @@ class Ctc(Recogniser, Matches, Timings, Frames):
 
     @final
     def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[Word]]:
-        log_probs, frames = self.log_probs(batch, draws=draws)
+        log_probs, frames = self._readable(batch, draws)
         rows = log_probs.detach().double().cpu().numpy()
         return [self._words(row[:count]) for row, count in zip(rows, frames.tolist(), strict=True)]
 
@@ -110,6 +110,11 @@ class Ctc(Recogniser, Matches, Timings, Frames):
     def check_labels(self, labels: Sequence[str]) -> None:
         for label in labels:
             self.vocabulary.encode(label)
+
+    def _readable(self, batch: AudioBatch, draws: Draws) -> tuple[Tensor, Tensor]:
+        """What `log_probs` gives, refused where a frame has no likeliest token."""
+        log_probs, frames = self.log_probs(batch, draws=draws)
+        return check_scores(log_probs, batch.ids, frames), frames
 
     def _said(self, log_probs: Tensor, frames: Tensor) -> list[list[int]]:
         if self.beams == 1:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
+from sottovoce.core.target import check_scores
 from sottovoce.errors import InputError, MissingExtra
 from sottovoce.targets.attention import Attention
 from sottovoce.targets.features import KALDI_HOP, KALDI_WINDOW, FrontEnd, KaldiNormalised, RawWaveform
@@ -98,7 +99,12 @@ class HuggingFaceAttention(Attention):
         options = {} if heard.mask is None else {"attention_mask": heard.mask}
         with without_padding(heard.mended):
             tokens = module.generate(
-                heard.values, num_beams=self.beams, do_sample=False, max_length=self.places, **options
+                heard.values,
+                num_beams=self.beams,
+                do_sample=False,
+                max_length=self.places,
+                logits_processor=[_Readable(batch.ids)],
+                **options,
             )
         return [text.strip() for text in self.tokenizer.batch_decode(tokens, skip_special_tokens=True)]
 
@@ -112,6 +118,19 @@ class HuggingFaceAttention(Attention):
             canonical=self.canonical,
         )
         return [*tokens, self.end]
+
+
+@final
+@dataclass(frozen=True)
+class _Readable:
+    """Lets scores pass that a token can be chosen by, at every step of the library's search. ids: of the
+    clips."""
+
+    ids: tuple[str, ...]
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        # The beams of a clip stand together.
+        return check_scores(scores.view(len(self.ids), -1, scores.shape[-1]), self.ids).view_as(scores)
 
 
 @final

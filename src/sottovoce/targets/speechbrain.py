@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
+from sottovoce.core.target import check_scores
 from sottovoce.errors import InputError, MissingExtra
 from sottovoce.targets.attention import Attention
 from sottovoce.targets.ctc import Ctc, Vocabulary
@@ -124,7 +125,8 @@ class SpeechBrainAttention(Attention):
         with running(module):
             for places, length in lengths_apart(batch.lengths):
                 waveforms = batch.waveforms[places, :length]
-                words, _ = module.transcribe_batch(waveforms, waveforms.new_ones(len(places)))
+                with _readable(self._searcher.fc, [batch.ids[place] for place in places.tolist()]):
+                    words, _ = module.transcribe_batch(waveforms, waveforms.new_ones(len(places)))
                 for place, text in zip(places.tolist(), words, strict=True):
                     # A label cannot be spelt with the mark of an unknown token; it is no word.
                     texts[place] = " ".join(text.replace(UNKNOWN, " ").split())
@@ -208,6 +210,23 @@ def vocabulary_of(model: str, module: Any, size: int) -> Vocabulary:
     blank = decode.keywords.get("blank_id", -1) % size
     letters[blank] = ""
     return Vocabulary(tuple(letters), blank=blank, case=case_of(letters))
+
+
+@contextmanager
+def _readable(scorer: nn.Module, ids: Sequence[str]) -> Iterator[None]:
+    """Refuse scores that no token can be chosen by, whenever a searcher's last layer gives some."""
+
+    def check(layer: nn.Module, inputs: Any, scores: Tensor) -> None:
+        # A clip's beams stand together; a searcher that takes fewer rows than clips does not say whose.
+        beams = len(scores) // len(ids)
+        names = [name for name in ids for _ in range(beams)] if beams else [", ".join(ids)] * len(scores)
+        check_scores(scores, names)
+
+    handle = scorer.register_forward_hook(check)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import Languages, Power, evaluating
+from sottovoce.core.target import Languages, Power, best_places, evaluating
 from sottovoce.errors import InputError, MissingPower, UnknownName
 from sottovoce.targets.attention import Attention
 from sottovoce.targets.beam import CachedWriter, search
@@ -161,7 +161,7 @@ class Whisper(Attention, Languages):
 
     def forced_scores(self, batch: AudioBatch, tokens: Tensor, *, draws: Draws) -> Tensor:
         encoded = self._encode(batch)
-        start = self._start(encoded)
+        start = self._start(encoded, batch.ids)
         inputs = torch.cat([start, tokens[:, :-1]], dim=1)
         return self._scores(self._decode(inputs, encoded)[:, start.shape[1] - 1 :])
 
@@ -171,11 +171,12 @@ class Whisper(Attention, Languages):
         cache = library.EncoderDecoderCache(library.DynamicCache(), library.DynamicCache())
         rows = search(
             CachedWriter(self._next, encoded, cache),
-            self._start(encoded),
+            self._start(encoded, batch.ids),
             self.spelling.end,
             beams=self.beams,
             longest=self.longest_said,
             permit=lambda scores, first: self.permitted(scores[:, None], first=first)[:, 0],
+            ids=batch.ids,
         )
         return [self.spelling.read(row) for row in rows]
 
@@ -215,7 +216,7 @@ class Whisper(Attention, Languages):
         states = self._decode(start, encoded)[:, 0].float()
         return torch.nn.functional.linear(states, self.module.proj_out.weight[places])
 
-    def _start(self, encoded: Tensor) -> Tensor:
+    def _start(self, encoded: Tensor, ids: Sequence[str]) -> Tensor:
         """The control tokens that a text begins with, `(batch, 4)`, or `(batch, 2)` for English alone."""
         columns = [self.spelling.start, self.spelling.no_timestamps]
         if self.languages:
@@ -226,7 +227,7 @@ class Whisper(Attention, Languages):
         start = torch.tensor(columns, device=encoded.device).repeat(len(encoded), 1)
         if self.languages and self.language is None:
             with torch.no_grad():
-                best = self._language_scores(encoded).argmax(dim=1)
+                best = best_places(self._language_scores(encoded), ids)
             start[:, 1] = start.new_tensor(list(self.spelling.languages.values()))[best]
         return start
 

@@ -37,6 +37,13 @@ def clips_for(target: Target) -> AudioBatch:
     return example_clips(target.sample_rate, seconds=[count / target.sample_rate for count in samples])
 
 
+def misnamed(batch: AudioBatch, rows: Sequence[int]) -> AudioBatch:
+    """Some of the clips, each under the name of the clip before it: the same sound with another name."""
+    part = batch.select(rows)
+    names = tuple(batch.ids[row - 1] for row in rows)
+    return AudioBatch(part.waveforms, part.lengths, part.sample_rate, names)
+
+
 def widened(batch: AudioBatch, *, longest: int | None = None) -> AudioBatch:
     """The same clips with half as much padding again behind them; no wider than `longest`."""
     width = batch.waveforms.shape[1]

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sottovoce.core.batch import AudioBatch
 from sottovoce.testing.laws import Law, require
 
 Result = TypeVar("Result")
@@ -60,6 +61,17 @@ def unchanged(part: object) -> Iterator[None]:
             changed = [key for key in kept if key not in new[what] or not _same(kept[key], new[what][key])]
             changed += [key for key in new[what] if key not in kept]
             require(not changed, Law.UNCHANGED, f"{what} of {name} changed: {', '.join(changed)}.")
+
+
+@contextmanager
+def handed_back(*lent: AudioBatch | Tensor) -> Iterator[None]:
+    """Raise where clips, or rows `(batch, time)`, that a part was handed are not what they were."""
+    before = [(thing.copy() if isinstance(thing, AudioBatch) else thing.detach().clone()) for thing in lent]
+    yield
+    for old, new in zip(before, lent, strict=True):
+        same = new.same_as(old) if isinstance(new, AudioBatch) else torch.equal(new, old)
+        what = "the clips" if isinstance(new, AudioBatch) else "a perturbation"
+        require(same, Law.LENT, f"It wrote into {what} that it was handed; work on a copy.")
 
 
 def _snapshot(module: torch.nn.Module) -> dict[str, dict[str, Any]]:

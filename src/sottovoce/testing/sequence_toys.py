@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import Languages, Matches, evaluating
+from sottovoce.core.target import Languages, Matches, best_places, evaluating
 from sottovoce.targets.ctc import Ctc, Vocabulary
 from sottovoce.targets.recogniser import Recogniser
 from sottovoce.testing.toys import SAMPLE_RATE, Frames, weights
@@ -156,7 +156,7 @@ class ToyAttention(ToyRecogniser, Matches, Languages):
             written = []
             for _ in range(self.longest_text):
                 scores, state = self.module.step(last, state, encoded, inside)
-                last = scores.argmax(dim=1)
+                last = best_places(scores, batch.ids)
                 written.append(last)
         rows = torch.stack(written, dim=1).tolist()
         return [VOCABULARY.decode(row[: row.index(SPECIAL)] if SPECIAL in row else row) for row in rows]
@@ -215,15 +215,16 @@ class ToyTransducer(ToyRecogniser):
             encoded = self.module.encode(batch.waveforms)
             counts = self.module.frames.count(batch.lengths).tolist()
             return [
-                VOCABULARY.decode(self._read(frames[:count]))
-                for frames, count in zip(encoded, counts, strict=True)
+                VOCABULARY.decode(self._read(frames[:count], name))
+                for name, frames, count in zip(batch.ids, encoded, counts, strict=True)
             ]
 
-    def _read(self, frames: Tensor) -> list[int]:
+    def _read(self, frames: Tensor, name: str) -> list[int]:
         written = [SPECIAL]
         for frame in frames:
             for _ in range(self.letters_a_frame):
-                token = int(self.module.join(frame, frame.new_tensor(written[-1]).long()).argmax())
+                scores = self.module.join(frame, frame.new_tensor(written[-1]).long())
+                token = int(best_places(scores[None], [name]))
                 if token == SPECIAL:
                     break
                 written.append(token)

@@ -77,18 +77,13 @@ class Hall:
     def start(self) -> Hall:
         import uvicorn
 
-        from sottovoce.listening.server import KEEP_ALIVE_SECONDS, make_app
+        from sottovoce.listening.connections import Guard
+        from sottovoce.listening.limits import Limits
+        from sottovoce.listening.server import make_app
 
         app = make_app(self.study, self.shelf, self.engine, admin_token="an-admin-token-of-tests")
-        self.server = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                port=self.port,
-                log_level="warning",
-                timeout_keep_alive=KEEP_ALIVE_SECONDS,
-                timeout_graceful_shutdown=2,
-            )
-        )
+        config = Guard(Limits()).configure(app, port=self.port, timeout_graceful_shutdown=2)
+        self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.server.run, daemon=True)
         self.thread.start()
         while not self.server.started:

@@ -106,6 +106,26 @@ def test_abx_plays_the_files(open_hall: Any, visit: Any, maker: Any, rate: int) 
 
 
 @pytest.mark.slow
+def test_dither_is_played_as_it_came(open_hall: Any, visit: Any, maker: Any) -> None:
+    """One step up or down of the file, the same whenever it is fetched, and nothing lost on the way out."""
+    hall = open_hall({**maker.content("abx", per_listener=1), "volume": False, "dither": True})
+    listener = visit(hall, bypass_csp=True).come("?tap=1")
+    listener.until("abx")
+    shown = listener.shown()
+    sounds = {label: listener.fetch(shown[label.lower()])[0][:, 0].astype(int) for label in "ABX"}
+    listener.page.evaluate(TAP)
+    for label in "ABX":
+        take(listener.page)
+        listener.hear(label, label.lower())
+        played, expected = sounding(take(listener.page)[1]), sounding(sounds[label] / 32768)
+        assert played.shape == expected.shape and equal(played, expected).all()
+    listener.finish()
+    for label, key in hall.rows()[-1].roles.items():
+        apart = sounds[label] - np.rint(32768 * file_samples(maker, key)).astype(int)
+        assert set(apart.tolist()) == {-1, 0, 1}
+
+
+@pytest.mark.slow
 def test_a_pair_has_its_gap_to_the_sample(open_hall: Any, visit: Any, maker: Any) -> None:
     """Two clips and 0.2 s between them: 3200 zeros at 16 kHz, neither more nor fewer."""
     block = {"per_listener": 1, "comparisons": 2, "sentinels": 1, "teaching": 1, "gap_seconds": 0.2}

@@ -19,27 +19,31 @@ import torch
 
 from sottovoce.audit.ahead.cost import NOTHING, Cost, Timed
 from sottovoce.audit.ahead.counted import Counted
-from sottovoce.audit.ahead.tryout import Found, by_key, key_of, try_out
+from sottovoce.audit.ahead.tryout import Found, ask_twice, by_key, find_clips, key_of, try_out
 from sottovoce.audit.ahead.unfit import Unfit, assemble_all, suggest
-from sottovoce.audit.fit import fitting_set, open_clips, usable
+from sottovoce.audit.fit import fitting_set, open_clips
 from sottovoce.audit.plan import Plan
 from sottovoce.audit.store import RunFolder
 from sottovoce.audit.work import Work
 from sottovoce.core.record import EVERY, LOADING
 from sottovoce.core.target import Target
-from sottovoce.data.load import Clip, Corpus
-from sottovoce.errors import InputError
+from sottovoce.core.transform import Unsteady
+from sottovoce.data.load import Corpus
 
 __all__ = ["Estimate", "Line", "Recorded", "Unfit", "estimate", "seconds_each", "suggest"]
 
 TRIED_CLIPS = 2
 PROBE_SECONDS, ALL_SECONDS, LEAST_SECONDS = 20.0, 30.0, 2.0
 """How long the attacks of a plan are tried; those of several plans in all; and of each at the least."""
-LOOKED_AT = 8
 ALL = 10**9
 MORE_PROBES = {False: 1 + 2, True: 1 + 2 + 2}
 """What a sanity probe takes, in runs of its cell: once as it was, with twice the steps, and where the target
 is random with twice the passes."""
+
+WAVERS = (
+    "the model answers the same clip in different ways, so it is treated as random: gradients are averaged, "
+    "and examples judged over several passes"
+)
 
 
 @final
@@ -87,7 +91,8 @@ class Line:
 class Estimate:
     """One run as it would be.
 
-    probes: the sanity probes at its end, at the most. memory_bytes: of one worker. notes: what else a reader
+    probes: the sanity probes at its end, at the most. twice: clips that are decoded twice before it, to see
+    whether the model repeats itself. memory_bytes: of one worker. notes: what else a reader
     should know. error: why nothing of it will run, where that is so.
     """
 
@@ -98,6 +103,7 @@ class Estimate:
     clips: int = 0
     lines: tuple[Line, ...] = ()
     probes: Cost = NOTHING
+    twice: Cost = NOTHING
     unfit: tuple[Unfit, ...] = ()
     memory_bytes: int = 0
     device: str = "cpu"
@@ -124,8 +130,8 @@ class Estimate:
 
     @property
     def total(self) -> Cost:
-        """Of what is still to do, probes included."""
-        return sum((line.total for line in self.lines), self.probes if self.todo else NOTHING)
+        """Of what is still to do, probes included, and the clips that are decoded twice."""
+        return sum((line.total for line in self.lines), self.probes + self.twice if self.todo else NOTHING)
 
     @property
     def known(self) -> bool:
@@ -204,19 +210,23 @@ def estimate(
     """
     corpus = open_clips(plan.data, target)
     corpus = corpus.limit(plan.limit) if plan.limit else corpus
-    counted = Counted(target)
-    works, unfit = assemble_all(plan, counted)
+    counted, clips = Counted(target), find_clips(corpus, target)
     recorded, notes = _recorded(plan, out)
+    known = RunFolder(out).repeated() if recorded else None
+    repeated, twice = ask_twice(plan, counted, clips, device) if known is None else (known, NOTHING)
+    works, unfit = assemble_all(plan, counted if repeated.steady else Unsteady(counted))
     plays = _plays(plan, works, corpus, recorded, retry_failed)
     wanted = [work for work in works if plays[work.cell.id].todo]
-    known = {} if tried is None else tried
-    found = known.get(costs_like(plan), Found())
+    shared = {} if tried is None else tried
+    found = shared.get(costs_like(plan), Found())
     if not found.costs.keys() >= by_key(wanted).keys():
+        some = clips[:: max(1, len(clips) // TRIED_CLIPS)][:TRIED_CLIPS]
         with _threads(workers):
-            found = try_out(plan, wanted, counted, _some(corpus, target), device, seconds)
-        known[costs_like(plan)] = found
+            found = try_out(plan, wanted, counted, some, device, seconds)
+        shared[costs_like(plan)] = found
     lines = _lines(plan, works, plays, found, corpus)
     notes += [found.full.note] if found.full.note else []
+    notes += [] if repeated.steady else [WAVERS]
     return Estimate(
         name=name,
         model=plan.model,
@@ -225,6 +235,7 @@ def estimate(
         clips=len(corpus),
         lines=tuple(lines),
         probes=_probes(plan, wanted, found, len(corpus)),
+        twice=twice,
         unfit=tuple(unfit),
         memory_bytes=found.full.memory_bytes,
         device=device,
@@ -249,18 +260,6 @@ def _recorded(plan: Plan, out: Path) -> tuple[dict[str, Recorded], list[str]]:
         # A cell that could not be put together has one record for all its clips.
         counts[cell][status == "failed"] += ALL if clip == EVERY else 1
     return {cell: Recorded(found[False], found[True]) for cell, found in counts.items()}, []
-
-
-def _some(corpus: Corpus, target: Target) -> list[Clip]:
-    """A few clips that the target can hear, from all over the corpus."""
-    places = [(2 * turn + 1) * len(corpus) // (2 * LOOKED_AT) for turn in range(LOOKED_AT)]
-    found: list[Clip] = []
-    for place in dict.fromkeys(places):
-        try:
-            found += usable(target, [corpus.load(corpus.entries[place], target.sample_rate)])[0]
-        except InputError:
-            continue
-    return found[:: max(1, len(found) // TRIED_CLIPS)][:TRIED_CLIPS]
 
 
 @contextmanager

@@ -14,13 +14,16 @@ from sottovoce.audit.ahead.cost import Cost, Stopwatch, Timed, unknown, wait
 from sottovoce.audit.ahead.counted import Counted
 from sottovoce.audit.ahead.memory import current_bytes, peak_bytes, reset_peak
 from sottovoce.audit.defense import NO_DEFENSE
+from sottovoce.audit.fit import usable
 from sottovoce.audit.plan import Cell, Plan
+from sottovoce.audit.repeat import CLIPS, Repeated, hear_twice
 from sottovoce.audit.work import FAILURES, Work, explain, free_memory, out_of_memory
 from sottovoce.core.attack import decode
 from sottovoce.core.draws import Draws
 from sottovoce.core.target import Target
 from sottovoce.core.transform import Averaged
-from sottovoce.data.load import Clip, collate
+from sottovoce.data.load import Clip, Corpus, collate
+from sottovoce.errors import InputError, exits_are_errors
 
 Key = tuple[str, str, str, str]
 """Defense, attack, attacker and goal: cells that differ in the budget alone cost the same."""
@@ -28,6 +31,8 @@ FULL_BATCH_SECONDS = 3.0
 """The most that a pass over a full batch may take; a slower model is tried with fewer clips."""
 SHORTEST_SECONDS = 0.5
 """In less than that nothing is learned of an attack; rather the last of many are compared than tried."""
+LOOKED_AT = 8
+"""Clips that are loaded to find some that can be used."""
 GAINS = (0.02, 1.5)
 """Seconds a clip in a full batch, as a share of those in a small one: what lies outside is noise."""
 
@@ -61,6 +66,27 @@ class Found:
     costs: dict[Key, Timed] = field(default_factory=dict)
     fits: dict[Key, Timed] = field(default_factory=dict)
     full: Full = field(default_factory=Full)
+
+
+def find_clips(corpus: Corpus, target: Target) -> list[Clip]:
+    """A few clips that the target can hear, from all over the corpus."""
+    places = [(2 * turn + 1) * len(corpus) // (2 * LOOKED_AT) for turn in range(LOOKED_AT)]
+    found: list[Clip] = []
+    for place in dict.fromkeys(places):
+        try:
+            found += usable(target, [corpus.load(corpus.entries[place], target.sample_rate)])[0]
+        except InputError:
+            continue
+    return found
+
+
+def ask_twice(plan: Plan, target: Counted, clips: Sequence[Clip], device: str) -> tuple[Repeated, Cost]:
+    """Whether the model repeats itself, as the run would ask, and what that takes."""
+    before, began = target.counts.copy(), perf_counter()
+    found = hear_twice(target, clips[:CLIPS], batch=plan.batch, device=device, seed=plan.seed)
+    wait(device)
+    counts = target.counts - before
+    return found, Cost(counts.forward, counts.backward, perf_counter() - began)
 
 
 def try_out(
@@ -107,7 +133,8 @@ def _is_shared(key: Key, groups: Mapping[Key, Sequence[Work]]) -> bool:
 
 def _tried(measure: Callable[[], Timed]) -> Timed:
     try:
-        return measure()
+        with exits_are_errors():
+            return measure()
     except FAILURES as error:
         reason = explain(error)
     free_memory()
@@ -201,6 +228,7 @@ def _rows(plan: Plan, work: Work) -> int:
     return plan.batch
 
 
+@exits_are_errors()
 def _climb_seconds(target: Target, clips: Sequence[Clip], count: int, device: str) -> float:
     repeated = [replace(clips[place % len(clips)], id=f"{place}") for place in range(count)]
     batch, draws = collate(repeated).to(device), Draws(0)

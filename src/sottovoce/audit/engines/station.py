@@ -23,7 +23,7 @@ from sottovoce.audit.bench import Bench
 from sottovoce.audit.engines.worker import Raised, do_task
 from sottovoce.audit.task import Done, Task
 from sottovoce.core.target import Target
-from sottovoce.errors import InputError, SottovoceError
+from sottovoce.errors import InputError, SottovoceError, exits_are_errors
 
 Packed = NDArray[np.uint8]
 """A target as bytes; an array, because Ray shows arrays to all processes of a node without a copy."""
@@ -56,6 +56,7 @@ class Station:
         self._bench: Bench | None = None
         self._on_bench: Any = None
 
+    @exits_are_errors()
     def do(self, order: Order, device: str, fetch: Any) -> Done:
         """fetch: from the reference to the packed target."""
         if self._bench is None or self._bench.device != device:

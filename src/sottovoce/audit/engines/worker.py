@@ -15,7 +15,7 @@ from typing import final
 import torch
 
 from sottovoce.audit.bench import Bench
-from sottovoce.audit.task import Done, Task, Unopened
+from sottovoce.audit.task import Done, RepeatTask, Task, Unopened
 from sottovoce.audit.work import tell
 from sottovoce.errors import InputError, SottovoceError
 
@@ -60,7 +60,11 @@ def serve(connection: Connection, device: str, cores: tuple[int, ...]) -> None:
 def do_task(bench: Bench, task: Task) -> Done:
     """The task done. Whatever comes in the way of its model and its cell, the plan cannot be opened here."""
     try:
-        bench.work(task.plan, task.cell)
+        bench.treat(task.plan, steady=task.steady)
+        if isinstance(task, RepeatTask):
+            bench.target(task.plan)
+        else:
+            bench.work(task.plan, task.cell)
     except Exception as error:
         raise Unopened(tell(error)) from error
     return bench.do(task)

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, final
 from uuid import uuid4
 
-import orjson
-
 from sottovoce.audit.store import PART
+from sottovoce.core.record import Record
+from sottovoce.core.strict import Mistake
 from sottovoce.data.remote import AT_ONCE, filesystem, listing, make_parents, write_bytes
 from sottovoce.errors import InputError, StoreError
 
@@ -213,7 +213,12 @@ class Mirror:
 def _sounds(log: str, lines: bytes) -> list[str]:
     """The audio files that lines of a log name."""
     base = posixpath.dirname(log)
-    found = [name for line in lines.splitlines() for name in orjson.loads(line).get("audio", {}).values()]
+    try:
+        found = [name for line in lines.splitlines() for name in Record.from_line(line).audio.values()]
+    except Mistake as error:
+        raise error.in_file(
+            f"{log}.jsonl", "a record", "restore that line from a copy, or delete it"
+        ) from None
     return [posixpath.join(base, name) for name in found]
 
 

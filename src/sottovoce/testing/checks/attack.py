@@ -15,11 +15,12 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import L2, Ball, Budget, DbMax, LInf, Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade, Force, Goal
+from sottovoce.core.grid import round_clean
 from sottovoce.core.target import Target
-from sottovoce.errors import InputError
+from sottovoce.errors import BudgetError, InputError
 from sottovoce.testing.checks.target import scorer_of
 from sottovoce.testing.clips import clips_for, widened
-from sottovoce.testing.guards import check_random_state, unchanged
+from sottovoce.testing.guards import check_random_state, handed_back, unchanged
 from sottovoce.testing.laws import ContractError, Law, gap, require
 from sottovoce.testing.toys import ToyClassifier
 
@@ -38,7 +39,15 @@ class Case:
     budget: Budget
 
     def run(self, clean: AudioBatch, *, bits: int | None = 16) -> Trial:
-        return self.attack(self.target, clean, self.goal, self.budget, draws=DRAWS, bits=bits)
+        """A trial of these very clips, whose examples are inside the budget there."""
+        kept = round_clean(clean.copy(), bits)
+        try:
+            with handed_back(clean):
+                trial = self.attack(self.target, clean, self.goal, self.budget, draws=DRAWS, bits=bits)
+        except BudgetError as error:
+            raise ContractError(Law.BUDGET, str(error)) from error
+        check_inside(trial, kept, self.budget)
+        return trial
 
     def reached(self, trial: Trial) -> Tensor:
         """The objective at the examples, `(batch,)`."""
@@ -84,14 +93,15 @@ def check_attack(
         raise InputError(f"expected budgets for {attack}, got none that it can search; give some.")
     wanted = list(goals) if goals is not None else default_goals(target, clean)
     wanted = [goal for goal in wanted if isinstance(goal, attack.goals)]
+    first = Case(attack, target, wanted[0], allowed[0])
     with unchanged(target):
+        _check_perturb(first, clean.copy())
         for budget in allowed:
             for goal in wanted:
                 case = Case(attack, target, goal, budget)
-                check_examples(case.run(clean), case.goal, budget, target)
-        first = Case(attack, target, wanted[0], allowed[0])
-        check_random_state(lambda: first.run(clean), _difference)
-        _check_batches(first, clean, tolerance)
+                check_examples(case.run(clean), case.goal, target)
+        whole = check_random_state(lambda: first.run(clean), _difference)
+        _check_batches(first, clean, whole, tolerance)
         for goal in wanted:
             _check_more_steps(Case(attack, target, goal, allowed[0]), clean, tolerance)
     _check_input(first)
@@ -106,17 +116,38 @@ def default_goals(target: Target, clean: AudioBatch) -> list[Goal]:
     return [Evade(), *(Force(text) for text in texts[:1])]
 
 
-def check_examples(trial: Trial, goal: Goal, budget: Budget, target: Target) -> None:
+def check_inside(trial: Trial, clean: AudioBatch, budget: Budget) -> None:
+    """Every example is inside the budget as seen from the clips that the attack was handed, kept apart."""
+    require(
+        trial.clean.same_as(clean), Law.LENT, "The trial holds other clean clips than those it was handed."
+    )
+    require(
+        trial.adversarial.waveforms.shape == clean.waveforms.shape,
+        Law.SHAPE,
+        "The examples have another shape.",
+    )
+    worst = float(budget.excess(trial.adversarial.waveforms - clean.waveforms, clean).max())
+    require(worst <= 1.0, Law.BUDGET, f"An example reaches {worst:.9g} of what {budget} allows.")
+
+
+def _check_perturb(case: Case, clean: AudioBatch) -> None:
+    """`perturb` by itself. The base class hands it a copy, so that what it writes there does no harm; it does
+    where another attack is made of this one."""
+    goal = case.goal.heard_by(case.target)
+    texts = decode(case.target, clean, DRAWS)
+    goal = goal.bind(goal.read(case.target, clean, texts, draws=DRAWS.turn("judge")))
+    with handed_back(clean):
+        delta = case.attack.perturb(case.target, clean, goal, case.budget, DRAWS.turn("attack"))
+    got, expected = tuple(delta.shape), tuple(clean.waveforms.shape)
+    require(got == expected, Law.SHAPE, f"Expected a perturbation of shape {expected}, got {got}.")
+
+
+def check_examples(trial: Trial, goal: Goal, target: Target) -> None:
     """The laws of every finished example."""
     clean, adversarial = trial.clean, trial.adversarial
-    require(
-        adversarial.waveforms.shape == clean.waveforms.shape, Law.SHAPE, "The examples have another shape."
-    )
     waveforms = adversarial.waveforms
     finite = bool(torch.isfinite(waveforms).all())
     require(finite, Law.GRID, "An example has NaN or infinity in it.")
-    worst = float(budget.excess(trial.delta, clean).max())
-    require(worst <= 1.0, Law.BUDGET, f"An example reaches {worst:.9g} of what {budget} allows.")
     silent = not bool(waveforms.masked_select(~clean.mask).any())
     require(silent, Law.PADDING, "An example has sound past its end.")
     peak = float(waveforms.abs().max())
@@ -153,8 +184,7 @@ def _difference(one: Trial, two: Trial) -> str | None:
     return "samples" if gap(one.adversarial.waveforms, two.adversarial.waveforms) > 2 * STEP else None
 
 
-def _check_batches(case: Case, clean: AudioBatch, tolerance: float) -> None:
-    whole = case.run(clean)
+def _check_batches(case: Case, clean: AudioBatch, whole: Trial, tolerance: float) -> None:
     value = case.reached(whole)
 
     def compare(trial: Trial, rows: list[int], law: Law, where: str) -> None:

@@ -10,9 +10,9 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget, Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.grid import on_grid
-from sottovoce.testing.clips import example_clips, widened
-from sottovoce.testing.guards import check_random_state
-from sottovoce.testing.laws import Law, gap, require
+from sottovoce.testing.clips import example_clips, misnamed, widened
+from sottovoce.testing.guards import check_random_state, handed_back
+from sottovoce.testing.laws import ContractError, Law, gap, require
 
 DRAWS = Draws(7, ("contract",))
 # From far inside to far outside any budget in use.
@@ -30,12 +30,15 @@ def check_budget(budget: Budget, clips: AudioBatch | None = None) -> None:
     clean = example_clips() if clips is None else clips
     for scale in SCALES:
         for place, noise in enumerate((DRAWS.normal(clean), DRAWS.uniform(clean), _spikes(clean))):
-            _check_projection(budget, clean, scale * noise)
+            delta = scale * noise
+            with handed_back(clean, delta):
+                _check_projection(budget, clean, delta)
             if place == 0:
-                _check_batches(budget, clean, scale * noise)
+                _check_batches(budget, clean, delta)
     _check_grid(budget, clean)
     if isinstance(budget, Ball):
-        _check_sample(budget, clean)
+        with handed_back(clean):
+            _check_sample(budget, clean)
     require(bool(str(budget).strip()), Law.SHAPE, "Expected the budget in words from str, got nothing.")
 
 
@@ -75,12 +78,17 @@ def _check_batches(budget: Budget, clean: AudioBatch, delta: Tensor) -> None:
     same = same and gap(budget.project(padded, wide)[:, : delta.shape[1]], whole) <= SLACK
     require(same, Law.PADDING, "More padding changed the size or the projection.")
     for row in range(len(clean)):
-        alone = clean.select([row])
-        width = alone.waveforms.shape[1]
-        part = delta[[row], :width]
-        same = gap(budget.excess(part, alone), excess[[row]]) <= SLACK
-        same = same and gap(budget.project(part, alone), whole[[row], :width]) <= SLACK
-        require(same, Law.ALONE, f"Clip {clean.ids[row]!r} alone has another size or projection.")
+        width = int(clean.lengths[row])
+
+        def alike(alone: AudioBatch, row: int = row, width: int = width) -> bool:
+            part = delta[[row], :width]
+            same = gap(budget.excess(part, alone), excess[[row]]) <= SLACK
+            return same and gap(budget.project(part, alone), whole[[row], :width]) <= SLACK
+
+        if not alike(misnamed(clean, [row])):
+            told = f"Clip {clean.ids[row]!r} alone has another size or projection"
+            require(alike(clean.select([row])), Law.ALONE, f"{told}.")
+            raise ContractError(Law.SOUND, f"{told} under another clip's name.")
 
 
 def _check_grid(budget: Budget, clean: AudioBatch) -> None:

@@ -15,6 +15,7 @@ from sottovoce.core.goal import Goal
 from sottovoce.core.target import Scores, Target
 from sottovoce.testing.checks.target import scorer_of
 from sottovoce.testing.clips import clips_for
+from sottovoce.testing.guards import handed_back
 from sottovoce.testing.laws import Law, gap, require
 from sottovoce.testing.sequence_toys import ToyAttention
 from sottovoce.testing.toys import ToyClassifier
@@ -39,7 +40,8 @@ def check_goal(
         target = ToyAttention() if goal.needs or goal.says == "words" else ToyClassifier()
     clean = clips_for(target) if clips is None else clips
     goal = goal.heard_by(target)
-    goal = goal.bind(goal.read(target, clean, decode(target, clean, DRAWS), draws=DRAWS))
+    with handed_back(clean):
+        goal = goal.bind(goal.read(target, clean, decode(target, clean, DRAWS), draws=DRAWS))
     open_rows = [row for row, text in enumerate(goal.references) if goal.applies(text)]
     require(bool(open_rows), Law.SUCCESS, "The goal applies to none of the clips; give it others.")
     clean, goal = clean.select(open_rows), goal.select(open_rows)
@@ -58,7 +60,8 @@ def _check_references(goal: Goal, target: Target, clean: AudioBatch, tolerance: 
     achieved = goal.achieved(goal.references)
     bad = [text for text, reached in zip(goal.references, achieved, strict=True) if reached]
     require(not bad, Law.SUCCESS, f"The goal applies to {bad}, yet saying just that counts as success.")
-    whole = goal.objective(target, clean, draws=DRAWS).detach()
+    with handed_back(clean):
+        whole = goal.objective(target, clean, draws=DRAWS).detach()
     got, expected = tuple(whole.shape), (len(clean),)
     require(got == expected, Law.SHAPE, f"Expected an objective of shape {expected}, got {got}.")
     for row, name in enumerate(clean.ids):

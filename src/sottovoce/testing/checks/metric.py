@@ -16,9 +16,9 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.grid import round_clean
 from sottovoce.core.metric import Metric
 from sottovoce.core.target import Says
-from sottovoce.testing.clips import example_clips, widened
-from sottovoce.testing.guards import check_random_state, unchanged
-from sottovoce.testing.laws import Law, distance, gap, require
+from sottovoce.testing.clips import example_clips, misnamed, widened
+from sottovoce.testing.guards import check_random_state, handed_back, unchanged
+from sottovoce.testing.laws import ContractError, Law, distance, gap, require
 
 Value = TypeVar("Value")
 
@@ -29,21 +29,61 @@ def check_metric(metric: Metric, trial: Trial | None = None, *, tolerance: float
     require(bool(metric.name and metric.title), Law.SHAPE, "Expected a name and a title.")
     with unchanged(metric):
         parts = check_random_state(
-            lambda: metric.measure(trial), lambda one, two: "parts" if gap(one, two) > tolerance else None
+            lambda: _measured(metric, trial),
+            lambda one, two: "parts" if _off(one, one, two) > tolerance else None,
         )
     got, expected = tuple(parts.shape), (len(trial.clean), 2)
     right = got == expected and parts.dtype == torch.float64
     require(right, Law.SHAPE, f"Expected float64 parts of shape {expected}, got {parts.dtype} {got}.")
-    off = _off(parts, metric.measure(wider_trial(trial)))
+    with handed_back(trial.clean, trial.adversarial):
+        metric.reasons(trial, parts.clone())
+    off = _off(parts, parts, _measured(metric, wider_trial(trial)))
     require(off <= tolerance, Law.PADDING, f"More padding changed the parts by {off:.3g}.")
-    rows = list(range(len(trial.clean)))
-    for picked in [*([row] for row in rows), rows[::-1]]:
-        off = _off(parts[picked], metric.measure(select_trial(trial, picked)))
-        where = f"Clip {trial.clean.ids[picked[0]]!r} alone" if len(picked) == 1 else "Another order"
-        require(off <= tolerance, Law.ALONE, f"{where} has other parts, by {off:.3g}.")
-    untouched = metric.measure(untouched_trial(trial))
+    _check_alone(metric, trial, parts, tolerance)
+    _check_company(metric, trial, parts, tolerance)
+    untouched = _measured(metric, untouched_trial(trial))
     require(tuple(untouched.shape) == expected, Law.SHAPE, "Clips without an attack have no parts.")
     _check_summary(metric, parts, tolerance)
+
+
+def _measured(metric: Metric, trial: Trial) -> torch.Tensor:
+    with handed_back(trial.clean, trial.adversarial):
+        return metric.measure(trial)
+
+
+def _check_alone(metric: Metric, trial: Trial, parts: torch.Tensor, tolerance: float) -> None:
+    """Every clip alone, under another's name, and all in another order."""
+    rows = list(range(len(trial.clean)))
+    for picked in [*([row] for row in rows), rows[::-1]]:
+        part = select_trial(trial, picked)
+        other = _pick(trial, picked, misnamed(trial.clean, picked), misnamed(trial.adversarial, picked))
+        off = _off(parts, parts[picked], _measured(metric, other))
+        if off <= tolerance:
+            continue
+        where = f"Clip {trial.clean.ids[picked[0]]!r} alone" if len(picked) == 1 else "Another order"
+        again = _off(parts, parts[picked], _measured(metric, part))
+        require(again <= tolerance, Law.ALONE, f"{where} has other parts, by {again:.3g}.")
+        raise ContractError(Law.SOUND, f"{where} has other parts under another clip's name, by {off:.3g}.")
+
+
+def _check_company(metric: Metric, trial: Trial, parts: torch.Tensor, tolerance: float) -> None:
+    """The same clips among two others, all under names that the metric has not met. The others are the first
+    clip turned down, without an attack: what is worked out over a batch is another figure there."""
+    rows = [*range(len(trial.clean)), 0, 0]
+    clean, adversarial = (_company(batch, trial.clean, rows) for batch in (trial.clean, trial.adversarial))
+    off = _off(parts, parts, _measured(metric, _pick(trial, rows, clean, adversarial))[: len(parts)])
+    require(off <= tolerance, Law.ALONE, f"Among other clips a clip has other parts, by {off:.3g}.")
+
+
+def _company(batch: AudioBatch, others: AudioBatch, rows: Sequence[int]) -> AudioBatch:
+    """The batch, and what else `rows` has: clips of the others at a quarter of their level."""
+    more = list(rows[len(batch) :])
+    return AudioBatch(
+        torch.cat([batch.waveforms, 0.25 * others.waveforms[more]]),
+        torch.cat([batch.lengths, others.lengths[more]]),
+        batch.sample_rate,
+        tuple(f"company-{place}" for place in range(len(rows))),
+    )
 
 
 def example_trial(says: Says | None = None) -> Trial:
@@ -85,20 +125,26 @@ _SENTENCES = (
 
 def select_trial(trial: Trial, rows: Sequence[int]) -> Trial:
     """Some of the clips of a trial."""
+    return _pick(trial, rows, trial.clean.select(rows), trial.adversarial.select(rows))
+
+
+def _pick(trial: Trial, rows: Sequence[int], clean: AudioBatch, adversarial: AudioBatch) -> Trial:
+    """What a trial knows of some clips, which may repeat, with these as their sound."""
 
     def pick(values: Sequence[Value]) -> tuple[Value, ...]:
         return tuple(values[row] for row in rows)
 
     return replace(
         trial,
-        clean=trial.clean.select(rows),
-        adversarial=trial.adversarial.select(rows),
+        clean=clean,
+        adversarial=adversarial,
         references=pick(trial.references),
         labels=None if trial.labels is None else pick(trial.labels),
         clean_texts=pick(trial.clean_texts),
         adversarial_texts=pick(trial.adversarial_texts),
         achieved=pick(trial.achieved),
         achieved_unrounded=pick(trial.achieved_unrounded),
+        judged_by=pick(trial.judged_by) if trial.judged_by else (),
         wanted=None if trial.wanted is None else pick(trial.wanted),
         languages=None if trial.languages is None else tuple(map(pick, trial.languages)),
         facts=pick(trial.facts) if trial.facts else (),
@@ -124,11 +170,17 @@ def untouched_trial(trial: Trial) -> Trial:
     )
 
 
-def _off(wanted: torch.Tensor, found: torch.Tensor) -> float:
-    if wanted.shape != found.shape:
-        return math.inf
-    finite = wanted[wanted.isfinite()].abs()
-    return distance(found, wanted, max(1.0, float(finite.max())) if len(finite) else 1.0)
+def _off(parts: torch.Tensor, wanted: torch.Tensor, found: torch.Tensor) -> float:
+    """The largest difference, of numerators and of weights, as a share of the largest of them in `parts`."""
+    if wanted.shape != found.shape or wanted.ndim != 2:
+        return gap(found, wanted)
+    columns = zip(found.T, wanted.T, parts.T, strict=True)
+    return max(distance(one, other, _scale(all_of_them)) for one, other, all_of_them in columns)
+
+
+def _scale(values: torch.Tensor) -> float:
+    finite = values[values.isfinite()].abs()
+    return (float(finite.max()) if len(finite) else 0.0) or 1.0
 
 
 def _check_summary(metric: Metric, parts: torch.Tensor, tolerance: float) -> None:

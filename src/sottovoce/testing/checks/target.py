@@ -13,8 +13,8 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.target import Scores, Target, check_clips
 from sottovoce.errors import InputError, MissingPower
 from sottovoce.testing.checks.powers import check_powers
-from sottovoce.testing.clips import clips_for, widened
-from sottovoce.testing.guards import check_random_state, in_training_mode, unchanged
+from sottovoce.testing.clips import clips_for, misnamed, widened
+from sottovoce.testing.guards import check_random_state, handed_back, in_training_mode, unchanged
 from sottovoce.testing.laws import ContractError, Law, distance, gap, require
 
 DRAWS = Draws(7, ("contract",))
@@ -71,21 +71,23 @@ def check_target(
     tolerance: largest difference that float arithmetic may make, as a share of the largest value.
     """
     batch = clips_for(target) if clips is None else clips
-    with unchanged(target):
+    with unchanged(target), handed_back(batch):
         with torch.no_grad():
             told = target.decode(batch, draws=DRAWS)
         wanted = tuple(told) if labels is None else tuple(labels)
         _check_shapes(target, batch, wanted)
-        whole = ask(target, batch, wanted)
-    check_random_state(lambda: ask(target, batch, wanted), lambda a, b: a.difference(b, tolerance))
+    whole = check_random_state(lambda: ask(target, batch, wanted), lambda a, b: a.difference(b, tolerance))
     _check_training_mode(target, batch, wanted, whole, tolerance)
     _check_gradient(batch, whole)
+    _check_labels(target, batch, wanted, whole)
     wide = ask(target, widened(batch, longest=target.longest), wanted)
     difference = whole.difference(wide, tolerance)
     require(difference is None, Law.PADDING, f"More padding changed the {difference}.")
     _check_isolation(target, batch, wanted)
     _check_batches(target, batch, wanted, whole, tolerance)
-    with unchanged(target):
+    if target.random:
+        _check_sound(target, batch, wanted, whole)
+    with unchanged(target), handed_back(batch):
         check_powers(target, batch, wanted, DRAWS, tolerance)
     _check_input(target)
 
@@ -93,10 +95,12 @@ def check_target(
 def ask(target: Target, batch: AudioBatch, labels: Sequence[str]) -> Answer:
     """Loss, gradient, scores where there are any, and text. The gradient is taken as an attack takes it."""
     leaf = batch.waveforms.detach().clone().requires_grad_()
+    heard = batch.with_waveforms(leaf)
     with torch.enable_grad():
-        loss = target.loss(batch.with_waveforms(leaf), labels, draws=DRAWS)
+        with handed_back(heard):
+            loss = target.loss(heard, labels, draws=DRAWS)
         gradient = slope(loss.sum(), leaf)
-    with torch.no_grad():
+    with torch.no_grad(), handed_back(batch):
         texts = target.decode(batch, draws=DRAWS)
         scorer = scorer_of(target)
         scores = None if scorer is None else scorer.scores(batch, draws=DRAWS)
@@ -163,6 +167,31 @@ def _check_gradient(batch: AudioBatch, whole: Answer) -> None:
         )
 
 
+def _check_labels(target: Target, batch: AudioBatch, labels: Sequence[str], whole: Answer) -> None:
+    """Another label has another loss."""
+    others = _other_labels(target, labels)
+    with torch.no_grad():
+        loss = target.loss(batch, others, draws=DRAWS)
+    for row, (label, other) in enumerate(zip(labels, others, strict=True)):
+        same = label != other and bool(loss[row] == whole.loss[row])
+        detail = f"Clip {batch.ids[row]!r} has one loss, {float(loss[row]):.6g}, for {label!r} and {other!r}."
+        require(not same, Law.LABEL, detail)
+
+
+def _other_labels(target: Target, labels: Sequence[str]) -> list[str]:
+    """For each label another class, or no word at all, for which every clip has room. Where there is none, or
+    the target refuses it, the label itself."""
+    scorer = scorer_of(target)
+    if target.says == "class":
+        known = sorted(set(labels) if scorer is None else scorer.classes)
+        return [known[known.index(label) - 1] for label in labels]
+    try:
+        target.check_labels([""])
+    except InputError:
+        return list(labels)
+    return [""] * len(labels)
+
+
 def _check_isolation(target: Target, batch: AudioBatch, labels: Sequence[str]) -> None:
     leaf = batch.waveforms.detach().clone().requires_grad_()
     with torch.enable_grad():
@@ -188,10 +217,38 @@ def _check_batches(
     count = len(batch)
     backwards = list(reversed(range(count)))
     for rows in [*([row] for row in range(count)), backwards]:
-        answer = ask(target, batch.select(rows), [labels[row] for row in rows])
-        difference = whole.select(rows).difference(answer, tolerance)
+        wanted = [labels[row] for row in rows]
+        # What is random depends on the names.
+        part = batch.select(rows) if target.random else misnamed(batch, rows)
+        difference = whole.select(rows).difference(ask(target, part, wanted), tolerance)
+        if difference is None:
+            continue
+        again = whole.select(rows).difference(ask(target, batch.select(rows), wanted), tolerance)
         where = f"clip {batch.ids[rows[0]]!r} alone" if len(rows) == 1 else "another order of the batch"
-        require(difference is None, Law.ALONE, f"For {where} the {difference} differs.")
+        require(again is None, Law.ALONE, f"For {where} the {again} differs.")
+        raise ContractError(Law.SOUND, f"Under another clip's name {where} has another {difference}.")
+
+
+def _check_sound(target: Target, batch: AudioBatch, labels: Sequence[str], whole: Answer) -> None:
+    """Every name with another clip's sound, for a random target: its answers depend on names too, so they
+    can be anything but what was said under the name before."""
+    rows = [*range(1, len(batch)), 0]
+    with torch.no_grad():
+        part = misnamed(batch, rows)
+        texts = target.decode(part, draws=DRAWS)
+        scorer = scorer_of(target)
+        found = target.loss(part, [labels[row] for row in rows], draws=DRAWS)[:, None]
+        found = found if scorer is None else scorer.scores(part, draws=DRAWS)
+    before = whole.loss[:, None] if whole.scores is None else whole.scores
+    other = [place for place, row in enumerate(rows) if not torch.equal(batch.clip(place), batch.clip(row))]
+    for place in other:
+        # A loss may well be zero for more than one sound.
+        same = torch.equal(found[place], before[place]) and bool(found[place].any())
+        detail = f"Another sound under the name {part.ids[place]!r} has the same scores, or the same loss."
+        require(not same, Law.SOUND, detail)
+    moved = [place for place in other if whole.texts[place] != whole.texts[rows[place]]]
+    stuck = bool(moved) and all(texts[place] == whole.texts[place] for place in moved)
+    require(not stuck, Law.SOUND, f"Other sounds under the same names have the same texts: {texts}.")
 
 
 def _check_input(target: Target) -> None:

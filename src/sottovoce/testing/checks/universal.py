@@ -12,11 +12,12 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Budget, LInf, Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade, Goal
+from sottovoce.core.grid import round_clean
 from sottovoce.core.target import Target
 from sottovoce.core.universal import Perturbation, UniversalAttack
-from sottovoce.testing.checks.attack import check_examples
+from sottovoce.testing.checks.attack import check_examples, check_inside
 from sottovoce.testing.clips import clips_for, example_clips
-from sottovoce.testing.guards import check_random_state, unchanged
+from sottovoce.testing.guards import check_random_state, handed_back, unchanged
 from sottovoce.testing.laws import Law, gap, require
 from sottovoce.testing.toys import ToyClassifier
 
@@ -53,7 +54,8 @@ def check_universal(
 def _fit(
     attack: UniversalAttack, target: Target, clips: Sequence[AudioBatch], goal: Goal, budget: Budget
 ) -> Perturbation:
-    return attack.fit(target, clips, goal, budget, draws=DRAWS)
+    with handed_back(*clips):
+        return attack.fit(target, clips, goal, budget, draws=DRAWS)
 
 
 def _difference(one: Perturbation, two: Perturbation) -> str | None:
@@ -72,7 +74,8 @@ def _check_perturbation(
     others = example_clips(rate, seconds=[longest / rate, target.shortest / rate])
     for batch in (clean, others):
         trial = found(target, batch, goal, budget, draws=DRAWS)
-        check_examples(trial, goal, budget, target)
+        check_inside(trial, round_clean(batch, 16), budget)
+        check_examples(trial, goal, target)
 
 
 def _check_order(
