@@ -19,8 +19,8 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade
 from sottovoce.core.target import Scores, Target
 from sottovoce.core.universal import Perturbation
-from sottovoce.data.corpora import speech_commands
 from sottovoce.data.load import collate
+from sottovoce.data.speech_commands import speech_commands
 from sottovoce.targets.keyword import keyword
 
 

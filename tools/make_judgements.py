@@ -14,8 +14,9 @@ import sys
 import time
 
 from sottovoce.core.draws import Draws
-from sottovoce.data.corpora import open_corpus, speech_commands
+from sottovoce.data.corpora import open_corpus
 from sottovoce.data.load import Corpus
+from sottovoce.data.speech_commands import speech_commands
 from sottovoce.errors import SottovoceError
 from sottovoce.perception.collection import Collection, find_impossible, simulate
 from sottovoce.perception.references import Cut, cut_references

@@ -35,6 +35,7 @@ _PARTS: dict[str, dict[str, str]] = {
         "transfer": "sottovoce.audit.transfer:transfer",
     },
     "attack": {
+        "none": "sottovoce.attacks.noise:Nothing",
         "noise": "sottovoce.attacks.noise:WhiteNoise",
         "fgsm": "sottovoce.attacks.pgd:Fgsm",
         "pgd": "sottovoce.attacks.pgd:Pgd",
@@ -172,7 +173,7 @@ _PARTS: dict[str, dict[str, str]] = {
         "proxy": "sottovoce.data.proxy:proxy",
         "folder": "sottovoce.data.corpora:folder",
         "csv": "sottovoce.data.corpora:table",
-        "speechcommands": "sottovoce.data.corpora:speech_commands",
+        "speechcommands": "sottovoce.data.speech_commands:speech_commands",
     },
     "study": {
         "V1": "sottovoce.studies.v1:STUDY",
@@ -285,7 +286,7 @@ def _settings_of(maker: Any) -> tuple[Mapping[str, Any], frozenset[str]]:
 def _defaults_of(maker: Any) -> dict[str, Any]:
     if is_dataclass(maker):
         # These belong to a goal's life with a batch and a target, not to its settings.
-        taken = [item for item in fields(maker) if item.init and item.name not in ("references", "canonical")]
+        taken = [item for item in fields(maker) if item.init and not item.metadata.get("bound")]
         return {
             item.name: item.default if item.default_factory is MISSING else item.default_factory()
             for item in taken

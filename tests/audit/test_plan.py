@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sottovoce import registry
+from sottovoce.audit import combine
 from sottovoce.audit.fit import fitted_cell
 from sottovoce.audit.grid import make_grid
 from sottovoce.audit.parts import Part, split_list
@@ -439,17 +440,17 @@ def test_python_refuses_the_same(settings: dict[str, object]) -> None:
 
 def test_cells_are_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: Counter[str] = Counter()
-    behind, build = Plan._behind, registry.build
+    behind, build = combine.behind, registry.build
 
-    def watched(self: Plan, defense: str) -> Any:
+    def watched(plan: Plan, defense: str) -> Any:
         counted["behind"] += 1
-        return behind(self, defense)
+        return behind(plan, defense)
 
     def built(*words: Any) -> Any:
         counted["built"] += 1
         return build(*words)
 
-    monkeypatch.setattr(Plan, "_behind", watched)
+    monkeypatch.setattr(combine, "behind", watched)
     monkeypatch.setattr(registry, "build", built)
     plan = make_plan({
         "attacks": [f"pgd(steps={steps})" for steps in range(1, 101)],

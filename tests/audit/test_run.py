@@ -120,20 +120,18 @@ def test_bad_clips_are_recorded_and_the_run_goes_on(
     (mean_clips / "up" / "noise.wav").write_bytes(b"this is no audio")
     write_clip(mean_clips / "up" / "empty.wav", np.zeros(0))
     write_clip(mean_clips / "up" / "short.wav", np.full(24, 1000))  # 3 ms
-    write_clip(mean_clips / "left" / "wrong.wav", np.full(400, 1000))  # not a class of the model
     soundfile.write(mean_clips / "up" / "nan.wav", np.full(400, np.nan), 8000, subtype="FLOAT")
     plan = mean_plan(mean_model, mean_clips)
     folder = run_audit(plan, tmp_path / "run")
     failed = {record.clip: record for record in folder.records() if record.status == "failed"}
-    assert set(failed) == {"up/noise", "up/empty", "up/short", "up/nan", "left/wrong"}
+    assert set(failed) == {"up/noise", "up/empty", "up/short", "up/nan"}
     assert all(record.cell == LOADING and not record.parts for record in failed.values())
     assert "libsndfile" in failed["up/noise"].reason
     assert "zero length" in failed["up/empty"].reason
     assert "at least 160 samples" in failed["up/short"].reason
     assert "NaN" in failed["up/nan"].reason
-    assert "'left'" in failed["left/wrong"].reason
     summary = summarise(plan, folder.records())
-    assert len(summary.failures) == 5
+    assert len(summary.failures) == 4
     assert [cell.clips for cell in summary.cells] == [6, 6]
 
 

@@ -131,6 +131,26 @@ def test_anything_that_an_own_part_raises_is_a_failure(
     assert len(found) - len(failed) == 6
 
 
+def test_what_no_record_can_hold_is_that_clips_failure(
+    mean_model: str, mean_clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of one's own may give anything: a line that nobody can read again would end the run."""
+    true = "up/1"
+    monkeypatch.setattr(
+        "sottovoce.audit.work._heard", lambda trial, row: {"mood": 3} if trial.clean.ids[row] == true else {}
+    )
+    folder = run_audit(make(mean_model, mean_clips), tmp_path / "run")
+    failed = {record.key: record.reason for record in folder.records() if record.status == "failed"}
+    assert failed == {
+        (
+            CELL,
+            true,
+        ): "field 'facts.mood': expected a valid string, got 3; correct the model, the attack or the "
+        "metric that gave it."
+    }
+    assert len(statuses(folder)) == 6
+
+
 def test_a_cell_that_cannot_be_put_together(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
     plan = make(mean_model, mean_clips, attacks=["fgsm", "cw-asr"])
     with pytest.raises((InputError, MissingPower)) as caught:

@@ -175,3 +175,22 @@ def test_noise_alone_is_no_attack() -> None:
     plan = make_plan({"attacks": ["noise"], "budgets": ["snr(db=20)"]})
     (group,) = summarise(plan, [outcome("noise_evade_snr-db-20", "a", 1, 2)]).groups
     assert group.strongest is None and group.noise is not None
+
+
+NAMES = (
+    "wer", "snr", "success", "cer", "l2", "linf", "db-max", "fooling-ratio", "pesq", "stoi", "clean-wer",
+    "accuracy",
+)  # fmt: skip
+
+
+def test_metrics_come_in_the_order_of_the_records() -> None:
+    """Not in that of a set, which is another in every process."""
+    plan = make_plan({"attacks": ["pgd"], "budgets": ["snr(db=20)"]})
+    cell = "pgd_evade_snr-db-20"
+    parts = {name: [1.0, 1.0] for name in NAMES}
+    made = [Record(cell=cell, clip=str(number), status="ok", parts=parts) for number in range(2)]
+    assert list(summarise(plan, made).to_json()["cells"][0]["metrics"]) == list(NAMES)
+    judged = Judged()
+    for record in made:
+        judged.add(record)
+    assert list(judged._parts) == list(NAMES)

@@ -44,8 +44,8 @@ def test_several_models_make_runs_and_a_page(mean_model: str, mean_clips: Path, 
     both = f"{mean_model},python:mean_model:absent"
     done = audit("--model", both, "--data", "clips", "--attacks", "noise,fgsm", *QUICK, "--out", "grid")
     assert done.exit_code == 1, done.output  # one of them cannot be opened
-    # 5 of 5, Clopper-Pearson from 0.478: the sixth is heard wrong before any attack.
-    assert re.search(r"python-mean-model-make +none +success +100 \[48,100\]", done.output)
+    # 5 of 5, Clopper-Pearson from 0.478: the sixth is heard wrong before any attack, 5 of 6 right.
+    assert re.search(r"python-mean-model-make +none +success +83 \[36,100\] +100 \[48,100\]", done.output)
     assert "python-mean-model-absent" in done.output and "nothing could be run" in done.output
     assert "failed: python-mean-model-absent: noise_evade_snr-db--3 and 1 other cell:" in done.output
     assert "sottovoce audit --resume grid --retry-failed" in done.output
@@ -99,6 +99,51 @@ def test_resume_goes_on_with_the_plan_of_the_folder(
     assert path.read_text().splitlines(keepends=True) == whole
     assert "drop the rest" in refused("--resume", "run", "--attacks", "pgd")
     assert "plan.yaml" in refused("--resume", "nowhere")
+
+
+def test_labels_without_a_class(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
+    (mean_clips / "left").mkdir()
+    (mean_clips / "left" / "1.wav").write_bytes((mean_clips / "up" / "0.wav").read_bytes())
+    words = ("--model", mean_model, "--data", "clips", "--attacks", "noise", *QUICK, "--out", "run")
+    told = refused(*words)
+    assert "got others for 1 of 7 clips: left (1). Its classes: down, up. Add --labels skip" in told
+    assert not Path("run").exists()
+    done = audit(*words, "--labels", "skip")
+    assert done.exit_code == 0, done.output
+    assert "skipped: 1 clip: the model has no class 'left'" in done.output
+    dry = audit(*words[:-1], "other", "--dry-run")
+    assert "nothing of it will run: corpus 'clips': expected labels that the model has a class" in dry.output
+    assert "labels" in refused(*words, "--labels", "drop")
+
+
+def test_no_attack_at_all(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
+    words = ("--model", mean_model, "--data", "clips", "--attacks", "none")
+    done = audit(*words, "--out", "run")
+    assert done.exit_code == 0, done.output
+    # 5 of 6, Clopper-Pearson from 0.3588 to 0.9958.
+    assert re.search(r"no defense +83 \[36,100\] +6", done.output)
+    assert "success" not in done.output and "SNR" not in done.output
+    content = json.loads(audit(*words, "--out", "run", "--json").stdout)
+    assert content["clean"][0]["metrics"]["clean-accuracy"]["value"] == pytest.approx(5 / 6)
+    assert (content["strongest"], content["heard"]["curves"], content["speakers"]) == ([], [], None)
+    viewed = CliRunner().invoke(app, ["view", "run", "--no-browser"], env={"COLUMNS": "120"})
+    assert viewed.exit_code == 0, viewed.output
+    assert "nothing was attacked" in viewed.output
+    dry = audit(*words, "--out", "other", "--dry-run")
+    assert "6 clips x 1 cells = 6 trials" in dry.output
+    # One of each clip; and before, four clips are decoded and scored twice.
+    assert "in all 22 passes forward and 0 back" in dry.output
+    told = refused(*words, "--snr", "30", "--goals", "evade")
+    assert "expected no goals and no budgets with --attacks none, got --snr, --goals" in told
+    assert "expected none alone" in refused(*words[:-1], "none,pgd")
+
+
+def test_a_clip_that_is_too_long(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
+    words = ("--model", mean_model, "--data", "clips", "--attacks", "none", "--out", "run")
+    done = audit(*words, "--longest", "0.09")
+    # Of 400, 800 and 640 samples at 8000 Hz two lengths are under 720.
+    assert done.exit_code == 1, done.output
+    assert done.output.count("expected a clip of at most 0.09 s, got 0.1 s (800 samples at 8000 Hz)") == 2
 
 
 def test_a_dry_run_attacks_nothing_and_tells_everything(

@@ -108,6 +108,22 @@ def test_unknown_models_and_one_class_are_named(packs: Path, tmp_path: Path) -> 
     assert "two classes or more, got 4 of 'yes' alone" in str(done.exception)
 
 
+def test_labels_that_the_model_does_not_know(packs: Path, tmp_path: Path) -> None:
+    with np.load(packs / "words.npz") as file:
+        content = dict(file)
+    content["labels"] = np.array(["bird", "_unknown_", *content["labels"][2:]])
+    np.savez_compressed(tmp_path / "odd.npz", **content)
+    how = ["--sigma", "0.01", "--epochs", "1"]
+    failed = harden(tmp_path, tmp_path / "run", *how, pack="odd.npz")
+    assert isinstance(failed.exception, InputError)
+    assert "got others for 1 of 12 clips: bird (1). Its classes: down, go, left," in str(failed.exception)
+    assert "--labels skip" in str(failed.exception)
+    done = harden(tmp_path, tmp_path / "run", *how, "--labels", "skip", pack="odd.npz")
+    assert done.exit_code == 0, done.output
+    assert "skipped 1 of 12 clips whose label the model does not know: bird (1)" in done.output
+    assert json.loads((tmp_path / "run" / "report.json").read_text())["data"]["training"]["clips"] == 11
+
+
 def test_validation_clips_that_training_hears_are_refused(packs: Path, tmp_path: Path) -> None:
     again = ["--sigma", "0.1", "--valid", f"pack:{packs}/words.npz#train"]
     done = harden(packs, tmp_path, *again)

@@ -223,11 +223,12 @@ def test_an_example_outside_its_budget_is_refused() -> None:
         Down()(Sign(), clips(), Force("plus"), Nothing(), draws=DRAWS)
 
 
-def test_floats_are_inside_but_for_the_last_digit_of_the_clip() -> None:
-    # Single precision has steps of 2^-25 right below 0.5: 1e-6 is 34 of them at the nearest, 1.0133e-6.
+def test_floats_are_inside_to_the_last_digit() -> None:
+    # In single precision 0.5 has steps of 6e-8, and less 1e-6 it is 1.0133e-6 away.
     clean = AudioBatch.of([[0.5] * 30], 1000)
     trial = Down()(Sign(), clean, Evade(), LInf(1e-6), draws=DRAWS, bits=None)
-    assert float(trial.delta.double().abs().max()) == 17 * 2.0**-24
+    largest = float(trial.delta.double().abs().max())
+    assert 0.9e-6 < largest <= 1e-6
 
 
 def test_what_is_lent_is_a_copy_and_a_fresh_one_where_somebody_wrote() -> None:

@@ -41,8 +41,7 @@ def test_a_line_holds_everything() -> None:
     }
     again = Record.from_line(line)
     assert math.isnan(again.parts["none"][0])
-    assert tuple(again.parts["untouched"]) == (math.inf, 1.0)
-    assert tuple(again.parts["low"]) == (-math.inf, 1.0)
+    assert again.parts["untouched"] == [math.inf, 1.0] and again.parts["low"] == [-math.inf, 1.0]
     assert (again.clip, again.label, again.achieved, again.audio) == (
         "naïve/été.wav",
         "ja",

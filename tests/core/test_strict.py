@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -119,6 +120,17 @@ def test_a_good_line_is_read_as_it_was_written() -> None:
 def test_every_kind_of_success_can_be_read() -> None:
     for kind in ("", *get_args(JudgedBy)):
         assert Record.from_line(change(GOOD.to_line(), "judged_by", kind)).judged_by == kind
+
+
+def test_what_could_not_be_read_again_is_not_written() -> None:
+    assert GOOD.checked() is GOOD
+    for field, value in (("clean_text", None), ("facts", {"speaker": 3}), ("parts", {"snr": [1.0, -1.0]})):
+        with pytest.raises(
+            InputError, match=rf"^field '{field}[^']*': expected .*, got .*; correct the model"
+        ):
+            replace(GOOD, **{field: value}).checked()
+    with pytest.raises(InputError, match="Type is not JSON serializable"):
+        replace(GOOD, label=object()).checked()
 
 
 @pytest.mark.parametrize("version", [None, 1, 2])

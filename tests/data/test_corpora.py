@@ -9,9 +9,10 @@ import pytest
 import soundfile
 
 from sottovoce import registry
-from sottovoce.data.corpora import folder, open_corpus, speech_commands, table
+from sottovoce.data.corpora import folder, open_corpus, table
 from sottovoce.data.embedded import embedded
 from sottovoce.data.load import Corpus
+from sottovoce.data.speech_commands import speech_commands
 from sottovoce.errors import InputError, UnknownName
 
 RATE = 16000
@@ -289,10 +290,43 @@ def test_folders_that_are_split_already(tmp_path: Path) -> None:
     assert second_of(with_noise, "silence/tap_00000") <= {19, 20}
 
 
+TEST_ARCHIVE = ("yes/a_nohash_0.wav", "go/b_nohash_0.wav", "_unknown_/bed_c.wav", "_silence_/d.wav")
+
+
+@pytest.mark.parametrize("inside", ["", "speech_commands_test_set_v0.02"])
+def test_googles_test_archive_as_it_is_unpacked(tmp_path: Path, inside: str) -> None:
+    for name in TEST_ARCHIVE:
+        write(tmp_path / inside / name)
+    (tmp_path / inside / "LICENSE").write_text("CC BY")
+    corpus = open_corpus(f"speechcommands:{tmp_path}")
+    assert labels(corpus) == {
+        "_silence_/d": "silence",
+        "_unknown_/bed_c": "unknown",
+        "go/b_nohash_0": "go",
+        "yes/a_nohash_0": "yes",
+    }
+    assert (corpus.name, corpus.note) == ("speechcommands-test", "")
+    with pytest.raises(InputError, match="expected the split test of Google's test archive, got train"):
+        speech_commands(str(tmp_path), "train")
+    # As a plain folder its labels are the names of its folders.
+    assert set(folder(str(tmp_path / inside)).labels) == {"yes", "go", "_unknown_", "_silence_"}
+
+
+def test_the_test_archive_without_silence_takes_it_from_noise(tmp_path: Path) -> None:
+    for name in TEST_ARCHIVE[:3]:
+        write(tmp_path / name)
+    write(tmp_path / "_background_noise_" / "rain.wav", samples=3 * RATE)
+    corpus = speech_commands(str(tmp_path))
+    assert Counter(labels(corpus).values()) == {"yes": 1, "go": 1, "unknown": 1, "silence": 1}
+    assert corpus.note == "silence: 1 pieces of _background_noise_"
+
+
 def test_what_is_not_speech_commands(tmp_path: Path) -> None:
     write(tmp_path / "yes" / "a.wav")
     with pytest.raises(
-        InputError, match=r"testing_list\.txt beside the words, or a folder test\), got 1 folders"
+        InputError,
+        match=r"testing_list\.txt beside the words, or a folder test, or _unknown_ and _silence_ as in the "
+        r"test archive\), got 1 folders",
     ):
         speech_commands(str(tmp_path))
     with pytest.raises(UnknownName, match="unknown split 'tset': did you mean 'test'"):

@@ -146,7 +146,9 @@ def test_the_terminal_shows_a_table_a_defense(folder: RunFolder) -> None:
         console.print(line, soft_wrap=True)
     shown = file.getvalue()
     bare, defended = shown.split("behind quantise(bits=6)")
-    assert re.search(r"no defense\n.*pgd +100 \[63,100\]", bare, flags=re.DOTALL)
+    assert re.search(
+        r"no defense; clean accuracy 100 \[63,100\]\n.*pgd +100 \[63,100\]", bare, flags=re.DOTALL
+    )
     assert re.search(r"pgd +adaptive +12 \[0,53\]", defended)
     assert re.search(r"pgd +transferred +75 \[35,97\]", defended)
     assert re.search(r"genetic\(steps=9\) +black box +25 \[3,65\]", defended)

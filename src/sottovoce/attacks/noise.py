@@ -1,10 +1,11 @@
-"""White noise that fills the budget: the baseline that every attack must beat."""
+"""White noise that fills the budget: the baseline that every attack must beat; and no attack at all."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar, final
 
+import torch
 from torch import Tensor
 
 from sottovoce.core.attack import Attack, Sight
@@ -27,3 +28,14 @@ class WhiteNoise(Attack):
     def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
         assert isinstance(budget, Searchable)
         return budget.noise(clean, draws)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Nothing(Attack):
+    """Clips as they are: a plan of it alone measures clean accuracy or WER, and no robustness."""
+
+    sees: ClassVar[Sight] = "nothing"
+
+    def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
+        return torch.zeros_like(clean.waveforms)

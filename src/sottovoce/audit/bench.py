@@ -8,20 +8,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import final
 
-from sottovoce import registry
 from sottovoce.audit.fit import fit_perturbation, fitted_cell, open_clips, usable
 from sottovoce.audit.opening import find_device, open_target
 from sottovoce.audit.plan import Cell, Plan
 from sottovoce.audit.probe import probe_measures, probe_work
 from sottovoce.audit.repeat import CLIPS, hear_twice
 from sottovoce.audit.task import AttackTask, Done, FitTask, ProbeTask, RepeatTask, Task
-from sottovoce.audit.work import FAILURES, Runner, Work, assemble, explain, failed
+from sottovoce.audit.work import FAILURES, Runner, Work, assemble, explain, failed, find_metrics
 from sottovoce.core.attack import Attack
 from sottovoce.core.metric import Metric
 from sottovoce.core.record import LOADING, Record
 from sottovoce.core.target import Target
 from sottovoce.core.transform import Unsteady
 from sottovoce.core.universal import Perturbation
+from sottovoce.data.labels import Settled, settle_labels
 from sottovoce.data.load import Clip, Corpus, Entry, Failure
 from sottovoce.errors import InputError, exits_are_errors
 
@@ -35,6 +35,7 @@ class Page:
     """
 
     plan: Plan
+    settled: Settled | None = None
     corpus: Corpus | None = None
     entries: dict[str, Entry] = field(default_factory=dict)
     cells: dict[str, Cell] = field(default_factory=dict)
@@ -85,10 +86,17 @@ class Bench:
         """The clips of a plan."""
         page = self._face(plan)
         if page.corpus is None:
-            whole = self._whole(plan)
+            whole = self.settled(plan).corpus
             # The same for every seed of a plan: seeds are compared clip by clip.
             page.corpus = whole.limit(plan.limit) if plan.limit else whole
         return page.corpus
+
+    def settled(self, plan: Plan) -> Settled:
+        """All clips of a plan whose label the model knows, and those that are skipped; or why none is run."""
+        page = self._face(plan)
+        if page.settled is None:
+            page.settled = settle_labels(self._whole(plan), self.target(plan), plan.labels)
+        return page.settled
 
     def work(self, plan: Plan, cell: str) -> Work:
         """A cell with its parts built, by its id; raises where they do not go together."""
@@ -186,7 +194,7 @@ class Bench:
                 )
             page.clips = {}
             some = replace(self._whole(plan), entries=tuple(entries[name] for name in ids))
-            for chunk in some.chunks(len(ids), target.sample_rate):
+            for chunk in some.chunks(len(ids), target.sample_rate, plan.longest):
                 kept, refused = usable(target, chunk.clips)
                 page.clips |= {clip.id: clip for clip in kept}
                 page.clips |= {each.id: each for each in [*chunk.failures, *refused]}
@@ -198,7 +206,7 @@ class Bench:
 
     def _entries(self, plan: Plan) -> Mapping[str, Entry]:
         page = self._face(plan)
-        page.entries = page.entries or {entry.id: entry for entry in self._whole(plan)}
+        page.entries = page.entries or {entry.id: entry for entry in self.settled(plan).corpus}
         return page.entries
 
     def _whole(self, plan: Plan) -> Corpus:
@@ -213,8 +221,7 @@ class Bench:
         """What is measured of every trial of a plan."""
         page = self._face(plan)
         if page.metrics is None:
-            says = self.target(plan).says
-            page.metrics = [each for each in _find_metrics(plan) if each.says in (None, says)]
+            page.metrics = find_metrics(plan, self.target(plan).says)
         return page.metrics
 
     def _face(self, plan: Plan) -> Page:
@@ -233,8 +240,3 @@ def _find(page: Page, cell: str) -> Cell:
         fitted = [fitted_cell(each) for each in known if each.universal]
         page.cells = {each.id: each for each in [*fitted, *known]}
     return page.cells[cell]
-
-
-def _find_metrics(plan: Plan) -> list[Metric]:
-    found = [registry.find("metric", name)() for name in plan.metrics or registry.names("metric")]
-    return [each for each in found if plan.metrics or each.measured == "always"]

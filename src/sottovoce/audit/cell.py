@@ -18,6 +18,8 @@ from sottovoce.core.budget import Ball
 from sottovoce.errors import UnknownName
 
 LONGEST_ID = 200
+NO_ATTACK = Part("none")
+"""Clips are heard as they are. It stands alone, and its one cell a defense has no goal and no budget."""
 Attacker = Literal["plain", "adaptive", "transfer", "black-box"]
 """What an attack knows of a defense. adaptive: all of it, and goes through it. transfer: nothing; it attacks
 the bare model, and what it finds is tried on the defended one. black-box: what the defended target answers,
@@ -39,6 +41,11 @@ class Cell:
     attacker: Attacker = "plain"
     alike: bool = False
 
+    @property
+    def clean(self) -> bool:
+        """Whether nothing is attacked."""
+        return self.attack == NO_ATTACK
+
     @cached_property
     def text(self) -> str:
         """All that tells it from other cells. A defense may be written with spaces, which mean nothing."""
@@ -46,7 +53,7 @@ class Cell:
 
     @cached_property
     def id(self) -> str:
-        words = [str(self.attack), str(self.goal), str(self.budget)]
+        words = ["clean"] if self.clean else [str(self.attack), str(self.goal), str(self.budget)]
         if self.defense != NO_DEFENSE:
             words.insert(0, self.defense)
         if self.attacker == "transfer":
@@ -65,7 +72,7 @@ class Cell:
 
     @property
     def budget_title(self) -> str:
-        return str(self.budget.build("budget"))
+        return "" if self.clean else str(self.budget.build("budget"))
 
     @property
     def universal(self) -> bool:

@@ -14,7 +14,7 @@ import yaml
 from sottovoce import __version__, registry
 from sottovoce.audit.certify_store import Certified, CertifyFolder
 from sottovoce.audit.defense import Defense, parts_of
-from sottovoce.audit.fit import open_clips, usable
+from sottovoce.audit.fit import open_settled, usable
 from sottovoce.audit.lock import hold
 from sottovoce.audit.private import roots_of
 from sottovoce.audit.probe import spread
@@ -28,6 +28,8 @@ from sottovoce.core.memory import out_of_memory
 from sottovoce.core.paths import hide_paths
 from sottovoce.core.target import Target
 from sottovoce.core.vote import Vote
+from sottovoce.data.audio_file import LONGEST_SECONDS
+from sottovoce.data.labels import Settled
 from sottovoce.data.load import Clip, Corpus, collate
 from sottovoce.defenses.bounds import Count, Sampling, radius_snr_db
 from sottovoce.defenses.certificates import Certificate, Within, certify, check_wer, word_errors
@@ -47,6 +49,7 @@ class CertifyPlan:
     defense: gaussian(sigma=...) first, then what belongs to the model, then a vote to elect with, if any. The
         vote has `select` passes; one that is written with others is refused.
     wer: the k of a recogniser; None: 0.25. The others are those of `Sampling`.
+    labels, longest: as of `sottovoce.audit.plan.Plan`.
     """
 
     model: str = "keyword"
@@ -60,6 +63,8 @@ class CertifyPlan:
     radius: float | None = None
     tolerance: float | None = None
     seed: int = 0
+    labels: str = "refuse"
+    longest: float = LONGEST_SECONDS
 
     def __post_init__(self) -> None:
         vote, given = Defense.parse(self.defense).vote, vote_passes(self.defense)
@@ -68,6 +73,8 @@ class CertifyPlan:
                 f"expected a vote of {self.select} passes, as many as are set apart to elect from, got "
                 f"{self.defense!r}; drop its passes, or select from {given}."
             )
+        if not self.longest > 0:
+            raise InputError(f"expected --longest above 0 seconds, got {self.longest}; raise it.")
         self.sampling().check(self.sigma)
         if vote is not None:
             # What the vote has to say against so many.
@@ -92,7 +99,12 @@ class CertifyPlan:
         return replace(self, wer=wanted)
 
     def to_yaml(self) -> str:
-        return yaml.safe_dump(asdict(self), sort_keys=False, allow_unicode=True)
+        content = asdict(self)
+        # A plan that does not use them reads as it did before there were any, and so keeps its run id.
+        for name in ("labels", "longest"):
+            if content[name] == getattr(CertifyPlan, name):
+                del content[name]
+        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 
     @property
     def run_id(self) -> str:
@@ -217,7 +229,8 @@ def run_certify(
     smoothed = Smoothed.behind(defense.transforms, target, seed=plan.seed, batch=batch)
     if defense.vote is not None:
         defense.around(target)
-    corpus = open_clips(plan.data, target)
+    settled = open_settled(plan.data, target, plan.labels)
+    corpus = settled.corpus
     # The clips that an audit with this limit takes, whatever the seed.
     corpus = corpus.limit(plan.limit) if plan.limit is not None else corpus
     _check_steady(plan, target, corpus, device, batch)
@@ -227,6 +240,8 @@ def run_certify(
         weights = digest_weights(target, [plan.defense])
         folder.prepare(plan.to_yaml(), describe(plan.run_id, device, corpus.note, weights=weights))
         kept = {each.clip for each in folder.records() if not (retry_failed and each.status == "failed")}
+        with folder.writer() as writer:
+            writer.write(_skipped(settled, kept))
         todo = tuple(entry for entry in corpus.entries if entry.id not in kept)
         begin(len(todo) * plan.passes)
         if todo:
@@ -255,7 +270,7 @@ def certify_clips(certifier: Certifier, corpus: Corpus) -> None:
     """Certify clips one after the other and record each as it ends."""
     target, folder = certifier.smoothed.target, certifier.folder
     with folder.writer() as writer:
-        for clips, failures in corpus.chunks(1, target.sample_rate):
+        for clips, failures in corpus.chunks(1, target.sample_rate, certifier.plan.longest):
             clips, refused = usable(target, clips)
             unfit = [
                 failed(item.id, item.label, hide_paths(item.reason, roots_of(certifier.plan.data)))
@@ -264,6 +279,16 @@ def certify_clips(certifier: Certifier, corpus: Corpus) -> None:
             writer.write([*unfit, *map(certifier.record, clips)])
             certifier.advance(certifier.plan.passes * len(unfit), "loading")
     folder.clear_progress()
+
+
+def _skipped(settled: Settled, kept: set[str]) -> list[Certified]:
+    """Clips that are left out because of their label, unless they are on record."""
+    reasons = settled.reasons()
+    return [
+        Certified(clip=entry.id, status="skipped", label=entry.label, reason=reasons[entry.id])
+        for entry in settled.skipped
+        if entry.id not in kept
+    ]
 
 
 def failed(clip: str, label: str, reason: str) -> Certified:

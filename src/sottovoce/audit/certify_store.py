@@ -27,7 +27,7 @@ PROGRESS = {"clip": str, "elected": str, "successes": int, "passes": int, "lower
 @final
 @dataclass(frozen=True, kw_only=True)
 class Certified:
-    """One clip. `failed` carries a reason and no figures.
+    """One clip. `failed` and `skipped` carry a reason and no figures.
 
     elected: what was certified. right: whether it is the label; for a recogniser, whether its WER against the
         label is under k too. errors, words: of the elected transcript against the label.
@@ -40,7 +40,7 @@ class Certified:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     clip: str
-    status: Literal["ok", "failed"]
+    status: Literal["ok", "failed", "skipped"]
     reason: str = ""
     label: str = ""
     elected: str = ""
@@ -148,6 +148,7 @@ class Curve:
     radii: tuple[Point, ...]
     snrs: tuple[Point, ...]
     passes: int
+    skipped: tuple[Certified, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         def points(rows: Sequence[Point], level: str) -> list[dict[str, Any]]:
@@ -159,6 +160,7 @@ class Curve:
         return {
             "clips": self.clips,
             "failed": {record.clip: record.reason for record in self.failed},
+            "skipped": {record.clip: record.reason for record in self.skipped},
             "abstained": _plain(self.abstained),
             "elected": _plain(self.elected),
             "passes": self.passes,
@@ -188,6 +190,7 @@ def read_curve(
         radii=tuple(_point(sound, level, _beyond(level)) for level in radii),
         snrs=tuple(_point(sound, level, _quieter(level)) for level in snrs),
         passes=sum(record.passes or 0 for record in sound),
+        skipped=tuple(record for record in records if record.status == "skipped"),
     )
 
 

@@ -13,7 +13,9 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.target import Target, check_clips
 from sottovoce.core.universal import Perturbation, UniversalAttack
+from sottovoce.data.audio_file import LONGEST_SECONDS
 from sottovoce.data.corpora import open_corpus
+from sottovoce.data.labels import Settled, settle_labels
 from sottovoce.data.load import Clip, Corpus, Failure, collate
 from sottovoce.errors import InputError, exits_are_errors
 
@@ -29,9 +31,10 @@ class Batches:
     target: Target
     size: int
     device: str
+    longest_seconds: float = LONGEST_SECONDS
 
     def __iter__(self) -> Iterator[AudioBatch]:
-        for clips, _ in self.corpus.chunks(self.size, self.target.sample_rate):
+        for clips, _ in self.corpus.chunks(self.size, self.target.sample_rate, self.longest_seconds):
             heard, _ = usable(self.target, clips)
             if heard:
                 yield collate(heard).to(self.device)
@@ -42,6 +45,11 @@ def open_clips(data: str, target: Target) -> Corpus:
     return open_corpus(target.clips if data == OWN else data)
 
 
+def open_settled(data: str, target: Target, labels: str) -> Settled:
+    """The same with labels that the model has a class for; clips with others are refused or left out."""
+    return settle_labels(open_clips(data, target), target, labels)
+
+
 def fitting_set(plan: Plan, corpus: Corpus, target: Target) -> tuple[Corpus, frozenset[str]]:
     """The clips to fit on, and which ids of the audited corpus are among them.
 
@@ -49,7 +57,8 @@ def fitting_set(plan: Plan, corpus: Corpus, target: Target) -> tuple[Corpus, fro
     in memory and go through them many times, so they get `MOST_CLIPS` at the most.
     """
     if plan.fit is not None:
-        return open_clips(plan.fit, target).limit(MOST_CLIPS, plan.seed), frozenset()
+        clips = open_settled(plan.fit, target, plan.labels).corpus
+        return clips.limit(MOST_CLIPS, plan.seed), frozenset()
     seen: defaultdict[str, int] = defaultdict(int)
     taken = []
     shared = Counter(entry.label for entry in corpus.entries)
@@ -75,7 +84,7 @@ def fit_perturbation(plan: Plan, work: Work, corpus: Corpus, target: Target, dev
     if not isinstance(work.attack, UniversalAttack):
         raise InputError(f"cell {work.name!r}: expected a universal attack to fit, got another; name one.")
     clips, _ = fitting_set(plan, corpus, target)
-    batches = Batches(clips, work.through, plan.batch, device)
+    batches = Batches(clips, work.through, plan.batch, device, plan.longest)
     return work.attack.fit(work.through, batches, work.goal, work.budget, draws=Draws(plan.seed))
 
 

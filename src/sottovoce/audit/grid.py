@@ -17,7 +17,7 @@ from sottovoce import __version__
 from sottovoce.audit.entries import mistake, within
 from sottovoce.audit.opening import Kinds, kind_of
 from sottovoce.audit.parts import Part
-from sottovoce.audit.plan import Plan, can_search, complete, read_entries
+from sottovoce.audit.plan import NO_ATTACK, Plan, can_search, complete, read_entries
 from sottovoce.audit.presets import PRESETS, Preset, fill
 from sottovoce.audit.rule import Rule
 from sottovoce.core.target import Says
@@ -124,6 +124,9 @@ class Grid(BaseModel):
     def _usual(self, run: Run, says: Says) -> dict[str, Any]:
         """What the preset fills in. Of its attacks those stay that can search every budget that is named."""
         filled = fill(self.preset, says)
+        if NO_ATTACK in run.entries.get("attacks", ()):
+            # The cells that a preset adds are attacks.
+            filled.pop("include", None)
         if self.preset is not None and "budgets" in run.entries:
             budgets = [Part.parse(str(budget)) for budget in run.entries["budgets"]]
             filled["attacks"] = [

@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 
 import sottovoce
-from sottovoce.data.load import Corpus, Entry
+from sottovoce.data.load import Corpus, Entry, readable
 from sottovoce.data.remote import Far, cache_root
 from sottovoce.errors import InputError
 
@@ -93,5 +93,5 @@ def _stamp(path: Path) -> str | None:
 def _place(path: Path, roots: list[Path]) -> str:
     for root in roots:
         if path.is_relative_to(root):
-            return path.relative_to(root).as_posix()
-    return path.as_posix()
+            return readable(path.relative_to(root).as_posix())
+    return readable(path.as_posix())

@@ -6,20 +6,35 @@ a defense is as strong as it is under the strongest of the three, and no one kno
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from hashlib import sha256
-from itertools import product
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
-from sottovoce import __version__
-from sottovoce.audit.cell import BUILDERS, Attacker, Cell, attack_kind, can_search, distinct, sight
+from sottovoce import __version__, registry
+from sottovoce.audit.cell import (
+    BUILDERS,
+    NO_ATTACK,
+    Attacker,
+    Cell,
+    attack_kind,
+    can_search,
+    distinct,
+    sight,
+)
+from sottovoce.audit.combine import BLACK_BOX, joining, listed_cells, ruled_cells
 from sottovoce.audit.defense import NO_DEFENSE, Defense
 from sottovoce.audit.entries import mistake, within
 from sottovoce.audit.opening import Kinds, guess, kind_of
@@ -27,18 +42,17 @@ from sottovoce.audit.parts import Part
 from sottovoce.audit.rule import CELL, RUN, Rule
 from sottovoce.core.target import Says, Target
 from sottovoce.core.yaml_reader import Entries, naming_lines, read_yaml, refuse_truth
+from sottovoce.data.audio_file import LONGEST_SECONDS
+from sottovoce.data.labels import Unlabelled
 from sottovoce.errors import InputError
 
 __all__ = [
-    "BLACK_BOX", "FIRST_FORMAT", "PASSES", "Attacker", "Cell", "Plan", "attack_kind", "can_search",
-    "complete", "make_plan", "read_entries", "read_plan", "sight",
+    "BLACK_BOX", "FIRST_FORMAT", "NO_ATTACK", "PASSES", "Attacker", "Cell", "Plan", "attack_kind",
+    "can_search", "complete", "make_plan", "read_entries", "read_plan", "sight",
 ]  # fmt: skip
 
 PASSES = 16
 """Passes of a random target that a gradient is averaged over, where the plan does not say."""
-BLACK_BOX = Part.parse("genetic(steps=100, population=10)")
-"""For the same number of queries as strong as taori, on words and on sentences, and harder to filter out:
-what taori adds lies above 7 kHz."""
 FIRST_FORMAT = frozenset(
     {
         "model", "data", "fit", "limit", "defenses", "average", "attackers", "black_box", "attacks", "goals",
@@ -73,6 +87,13 @@ class Plan(BaseModel):
     )
     limit: int | None = Field(
         None, ge=1, description="at most so many clips, evenly over classes or speakers"
+    )
+    labels: Unlabelled = Field(
+        "refuse",
+        description="clips whose label is no class of the model: refuse to run, or skip them",
+    )
+    longest: float = Field(
+        LONGEST_SECONDS, gt=0, description="seconds of the longest clip; a longer one is recorded as failed"
     )
     defenses: tuple[str, ...] = Field(
         (NO_DEFENSE,), description="transforms before the model and a vote over its answers, joined by +"
@@ -116,6 +137,18 @@ class Plan(BaseModel):
     def _no_truth(cls, value: Any, info: ValidationInfo) -> Any:
         return refuse_truth(cls.model_fields[info.field_name or ""].annotation, value)
 
+    @model_validator(mode="after")
+    def _without_attack(self) -> Plan:
+        if self.clean:
+            object.__setattr__(self, "goals", ())
+            object.__setattr__(self, "budgets", ())
+        return self
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing is attacked."""
+        return NO_ATTACK in self.attacks
+
     @staticmethod
     def usual(says: Says) -> dict[str, Any]:
         """Entries that suit a kind of model better than the defaults: recognisers have no class scores, a
@@ -134,55 +167,11 @@ class Plan(BaseModel):
 
     @cached_property
     def _cells(self) -> tuple[Cell, ...]:
-        listed = self._listed
-        cells = [cell for cell in listed if not self._excluded(cell)]
-        cells += self._added(cells)
-        if not cells:
-            raise InputError(
-                "expected at least one cell, got none: every one is excluded; mend the rules."
-                if listed
-                else "expected at least one defense, attack, goal and budget, got an empty list; name one."
-            )
-        times = Counter(cell.id for cell in cells)
-        return tuple(replace(cell, alike=True) if times[cell.id] > 1 else cell for cell in cells)
-
-    def _excluded(self, cell: Cell) -> bool:
-        # To write a cell out takes longer than to make it.
-        facts = cell.facts if self.exclude else {}
-        return any(rule.matches(facts) for rule in self.exclude)
+        return ruled_cells(self, self._listed)
 
     @cached_property
     def _listed(self) -> list[Cell]:
-        cells = [cell for defense in self.defenses for cell in self._behind(defense)]
-        for text, times in Counter(cell.text for cell in cells).items():
-            if times > 1:
-                raise InputError(f"expected every cell once, got {text!r} twice; drop the repeated entry.")
-        return cells
-
-    def _added(self, cells: list[Cell]) -> list[Cell]:
-        """Cells that the rules of `include` stand for and that are not there yet."""
-        seen, found = {cell.text for cell in cells}, []
-        for rule in self.include:
-            new = [cell for cell in self._meant(rule) if cell.text not in seen]
-            if not new:
-                raise InputError(
-                    f"expected a rule of 'include' to add a cell, got {rule}, which adds none; drop it."
-                )
-            seen |= {cell.text for cell in new}
-            found += new
-        return found
-
-    def _meant(self, rule: Rule) -> Iterator[Cell]:
-        """What a rule stands for; where it does not name a key, the plan's own list of it."""
-        goals = [Part.parse(text) for text in rule.choices("goal", map(str, self.goals))]
-        budgets = [Part.parse(text) for text in rule.choices("budget", map(str, self.budgets))]
-        for defense in rule.choices("defense", self.defenses):
-            for text in rule.choices("attack", map(str, self.attacks)):
-                attack = Part.parse(text)
-                for attacker, goal, budget in product(self._forms(defense, attack), goals, budgets):
-                    cell = Cell(defense, attack, goal, budget, attacker)
-                    if rule.matches({"attacker": attacker}):
-                        yield cell
+        return listed_cells(self)
 
     @property
     def every_defense(self) -> tuple[str, ...]:
@@ -192,38 +181,11 @@ class Plan(BaseModel):
     @property
     def every_goal(self) -> tuple[Part, ...]:
         """Those listed, and those that only `include` names."""
-        return distinct([*self.goals, *(cell.goal for cell in self.cells())])
-
-    def _behind(self, defense: str) -> Iterator[Cell]:
-        """All cells of one defense: each attack in all its forms, then the black box that joins them."""
-        for attack in self.attacks:
-            for attacker in self._forms(defense, attack):
-                for goal, budget in product(self.goals, self.budgets):
-                    yield Cell(defense, attack, goal, budget, attacker)
-        box = self.joining(defense)
-        if box is None:
-            return
-        # One that was asked for by name is refused where it cannot search; this one stays away.
-        budgets = [one for one in self.budgets if self.black_box is not None or can_search(box, one)]
-        for goal, budget in product(self.goals, budgets):
-            yield Cell(defense, box, goal, budget, "black-box")
-
-    def _forms(self, defense: str, attack: Part) -> tuple[Attacker, ...]:
-        sees = sight(attack)
-        if defense == NO_DEFENSE or sees == "nothing":
-            return ("plain",)
-        if sees != "gradient":
-            return ("black-box",)
-        return tuple(attacker for attacker in self.attackers if attacker != "black-box")
+        return distinct([*self.goals, *(cell.goal for cell in self.cells() if not cell.clean)])
 
     def joining(self, defense: str) -> Part | None:
         """The black-box attack that joins those of the list; none where one of them will do."""
-        if defense == NO_DEFENSE or "black-box" not in self.attackers:
-            return None
-        if self.black_box is None:
-            listed = any(sight(attack) == "scores" for attack in self.attacks)
-            return None if listed else BLACK_BOX
-        return None if self.black_box in self.attacks else self.black_box
+        return joining(self, defense)
 
     def passes(self, target: Target) -> int:
         """Passes of a target that a gradient is averaged over."""
@@ -246,7 +208,8 @@ class Plan(BaseModel):
             rule.refuse("exclude", [cell.facts for cell in self._listed])
         for entry in ("attacks", "budgets", "goals"):
             # Those that only `include` names, too.
-            for part in distinct(getattr(cell, entry.removesuffix("s")) for cell in self._cells):
+            parts = (getattr(cell, entry.removesuffix("s")) for cell in self._cells if not cell.clean)
+            for part in distinct(parts):
                 BUILDERS[entry](part)
         for defense in self.every_defense:
             Defense.parse(defense)
@@ -256,7 +219,8 @@ class Plan(BaseModel):
         for entry, build in BUILDERS.items():
             for number, item in enumerate(getattr(self, entry)):
                 with within(entry, number):
-                    build(item)
+                    if item != NO_ATTACK:
+                        build(item)
         if self.black_box is not None:
             with within("black_box"):
                 BUILDERS["attacks"](self.black_box)
@@ -265,6 +229,13 @@ class Plan(BaseModel):
                         "plan entry 'black_box': expected an attack that sees scores or decisions alone, got "
                         f"{self.black_box}; genetic and taori do."
                     )
+
+        for name in self.metrics if self.clean else ():
+            if not registry.find("metric", name).before:
+                raise InputError(
+                    f"plan entry 'metrics': expected those of clean clips beside attacks: {NO_ATTACK}, got "
+                    f"{name}; name clean-accuracy, clean-wer, clean-cer or clean-chance, or drop the entry."
+                )
 
     def written(self) -> dict[str, Any]:
         """The entries as a plan file has them."""

@@ -39,7 +39,7 @@ from sottovoce.audit.task import (
     halves,
 )
 from sottovoce.audit.used_weights import digest_plan
-from sottovoce.audit.work import failed, tell
+from sottovoce.audit.work import failed, skipped, tell
 from sottovoce.core.record import EVERY, LOADING, Key, RecordWriter, Status
 from sottovoce.core.target import Target
 from sottovoce.data.load import Corpus
@@ -116,7 +116,11 @@ class Driver:
         self.roots = roots_of(plan.data, plan.fit)
         self.cells = plan.cells()
         keys = folder.keys()
-        self.begun = {cell for cell, clip in keys if clip != EVERY}
+        self.begun = {
+            cell
+            for (cell, clip), status in keys.items()
+            if clip != EVERY and (cell, status) != (LOADING, "skipped")
+        }
         self.unread = {clip for cell, clip in keys if cell == LOADING}
         self.done = self._on_record(keys)
 
@@ -128,6 +132,7 @@ class Driver:
             if not self.cells:
                 return
             corpus = self.bench.corpus(self.plan)
+            self._skip(writer)
             begin(len(corpus) * len(self.cells))
             try:
                 perturbations, fit_ids = self._fit(corpus, writer)
@@ -160,9 +165,12 @@ class Driver:
             return {cell.id: tell(error) for cell in self.cells}
         self.steady = repeated.steady
         bench.treat(plan, steady=self.steady)
+        unfit = self._refuse_fit(corpus)
         for cell in self.cells:
             try:
                 bench.work(plan, cell.id)
+                if cell.universal and unfit is not None:
+                    raise unfit
             except Exception as error:
                 if not self.keep_going:
                     raise
@@ -193,6 +201,23 @@ class Driver:
         some = tuple(spread([entry.id for entry in corpus], LOOKED_AT))
         found = (done.repeated for done in self._drive([RepeatTask(self.plan, some)]))
         return sum((each for each in found if each is not None), Repeated())
+
+    def _refuse_fit(self, corpus: Corpus) -> Exception | None:
+        """Why nothing can be fitted, before anything is attacked: clips that are gone, or labels."""
+        if self.plan.fit is None or not any(cell.universal for cell in self.cells):
+            return None
+        try:
+            fitting_set(self.plan, corpus, self.bench.target(self.plan))
+        except Exception as error:
+            return error
+        return None
+
+    def _skip(self, writer: RecordWriter) -> None:
+        """Record which clips are left out because of their label."""
+        settled = self.bench.settled(self.plan)
+        reasons = settled.reasons()
+        fresh = [entry for entry in settled.skipped if (LOADING, entry.id) not in self.done]
+        writer.write([skipped(entry.id, entry.label, reasons[entry.id]) for entry in fresh])
 
     def _fit(self, corpus: Corpus, writer: RecordWriter) -> tuple[dict[str, bytes], frozenset[str]]:
         """The perturbations of universal cells, by the cell, and the clips that they were fitted on."""

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+from sottovoce.audit.clean import LEADS as CLEAN
 from sottovoce.audit.defense import NO_DEFENSE, Defense
 from sottovoce.audit.effort import (
     Tried,
@@ -49,6 +50,9 @@ def examine(
     repeated: what came of decoding clips twice before it began, where that was done.
     """
     tried, unfinished = read_probes(probes), _unfinished(plan, summary)
+    if plan.clean:
+        asked = [_repeats(repeated), unfinished, _failures(summary), _sizes(summary)]
+        return [check for check in asked if check is not None]
     steady = repeated is None or repeated.steady
     checks = [
         _repeats(repeated),
@@ -274,7 +278,12 @@ def _beside(item: CellSummary, noise: CellSummary, group: Group, summary: Summar
 
 
 def _sizes(summary: Summary) -> Check | None:
-    counts = [item.estimates["success"].n for item in summary.cells if "success" in item.estimates]
+    counts = [
+        item.estimates[name].n
+        for item in summary.cells
+        for name in (CLEAN if item.cell.clean else ("success",))
+        if name in item.estimates
+    ]
     if not counts or min(counts) >= FEW_CLIPS:
         return None
     advice = f"run again with --limit {FEW_CLIPS} or more"

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import io
+from hashlib import sha256
 from urllib.parse import quote
 
 import numpy as np
 import soundfile
 from torch import Tensor
+
+LONGEST_NAME, LONGEST_PATH = 240, 1000
+"""Letters of a file's name and of its path in a run's folder; most file systems end at 255 and 4,096."""
 
 
 def sound_path(kind: str, clip: str, bits: int | None) -> str:
@@ -26,5 +30,9 @@ def encode(waveform: Tensor, sample_rate: int, bits: int | None) -> bytes:
 
 
 def _file_name(clip: str) -> str:
-    """An id as a path that stays below its folder: what is unusual, and `..`, is percent-encoded."""
-    return quote(clip, safe="/ ").replace("..", "%2E%2E").lstrip("/")
+    """An id as a path that stays below its folder: what is unusual, and `..`, is percent-encoded. Where that
+    is longer than file systems take, its end is a hash."""
+    name = quote(clip, safe="/ ").replace("..", "%2E%2E").lstrip("/")
+    if len(name) <= LONGEST_PATH and all(len(part) <= LONGEST_NAME for part in name.split("/")):
+        return name
+    return f"{name.rpartition('/')[2][:40].rstrip('%')}-{sha256(clip.encode()).hexdigest()[:16]}"

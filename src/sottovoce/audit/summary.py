@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce import registry
+from sottovoce.audit.clean import clean_figures
 from sottovoce.audit.parts import Part
 from sottovoce.audit.plan import Cell, Plan
 from sottovoce.core.metric import Estimate, Metric, clip_values
-from sottovoce.core.record import EVERY, Record
+from sottovoce.core.record import EVERY, LOADING, Record
 
 Lead = Literal["success", "wer"]
 LEADS: tuple[Lead, ...] = ("success", "wer")
@@ -100,6 +101,10 @@ class Summary:
     groups: list[Group] = field(default_factory=list)
     outcomes: Mapping[str, Outcomes] = field(default_factory=dict)
     """What became of every clip, by the id of the cell."""
+    clean: Mapping[str, dict[str, Estimate]] = field(default_factory=dict)
+    """By defense, figures of the model before any attack; see `clean_figures`."""
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    """Why clips were tried in no cell, and how many for each reason."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain data, NaN as null; so is the clip of a cell that failed whole, and the cell of a clip that
@@ -115,6 +120,9 @@ class Summary:
                     "metrics": _figures(item.estimates),
                 }
                 for item in self.cells
+            ],
+            "clean": [
+                {"defense": defense, "metrics": _figures(found)} for defense, found in self.clean.items()
             ],
             "strongest": [
                 {
@@ -134,6 +142,7 @@ class Summary:
                 {"clip": record.clip or None, "cell": record.cell or None, "reason": record.reason}
                 for record in self.failures
             ],
+            "skipped": [{"clips": count, "reason": reason} for reason, count in self.skipped.items()],
         }
 
 
@@ -151,17 +160,22 @@ def _named(cell: Cell) -> dict[str, str]:
 def summarise(plan: Plan, records: Iterable[Record]) -> Summary:
     """Estimates of every metric in every cell of the plan that has records, in one pass over them."""
     failures: dict[tuple[str, str], Record] = {}
+    left_out: Counter[str] = Counter()
 
     def watched() -> Iterator[Record]:
         for record in records:
             if record.status == "failed":
                 what = record.cell if record.clip == EVERY else record.clip
                 failures.setdefault((what, record.reason), record)
+            elif record.cell == LOADING:
+                left_out[record.reason] += 1
             yield record
 
     outcomes = gather(watched())
     cells = [outcomes[cell.id].summary(cell) for cell in plan.cells() if cell.id in outcomes]
-    return Summary(cells, list(failures.values()), _groups(cells, outcomes), outcomes)
+    groups = _groups([item for item in cells if not item.cell.clean], outcomes)
+    clean = clean_figures((item.cell.defense, outcomes[item.cell.id]) for item in cells)
+    return Summary(cells, list(failures.values()), groups, outcomes, clean, left_out)
 
 
 def gather(records: Iterable[Record]) -> dict[str, Outcomes]:
@@ -274,7 +288,8 @@ class Outcomes:
         self.unrounded += record.achieved_unrounded is not None
         if record.status != "ok":
             return
-        for name in record.parts.keys() - self.parts.keys():
+        # In the record's order, which is that of every summary: a set has another in each process.
+        for name in [name for name in record.parts if name not in self.parts]:
             self.parts[name] = array("d", [math.nan] * (2 * len(self.clips)))
         for name, column in self.parts.items():
             column.extend(record.parts.get(name, (math.nan, math.nan)))

@@ -10,19 +10,22 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from sottovoce import registry
+from sottovoce.attacks.noise import Nothing
+from sottovoce.audit import clean
 from sottovoce.audit.defense import Defense
 from sottovoce.audit.plan import Cell, Plan, attack_kind
 from sottovoce.audit.repeat import JUDGED
 from sottovoce.audit.sound import encode, sound_path
 from sottovoce.audit.task import Sound
-from sottovoce.core.attack import Attack, Trial
-from sottovoce.core.budget import Budget
+from sottovoce.core.attack import Attack, Trial, listen
+from sottovoce.core.budget import Budget, Snr
 from sottovoce.core.draws import Draws
-from sottovoce.core.goal import Goal
+from sottovoce.core.goal import Evade, Goal
 from sottovoce.core.memory import out_of_memory
-from sottovoce.core.metric import lend
-from sottovoce.core.record import Record
-from sottovoce.core.target import Target
+from sottovoce.core.metric import Metric, lend
+from sottovoce.core.record import LOADING, Record
+from sottovoce.core.target import Says, Target
 from sottovoce.core.transform import Averaged
 from sottovoce.core.universal import UniversalAttack
 from sottovoce.core.vote import Passes, Voted
@@ -81,6 +84,10 @@ class Work:
 def assemble(plan: Plan, cell: Cell, target: Target) -> Work:
     """The parts of a cell around a bare target; raises where they do not go together."""
     heard = Defense.parse(cell.defense).around(target)
+    if cell.clean:
+        # Nothing asks for a goal and a budget where nothing is attacked: any will do.
+        judge, goal = _judge(plan, heard), Evade().heard_by(target)
+        return Work(cell, heard, judge, heard, Nothing(), goal, Snr(0.0), cell.id)
     attack = cell.attack.build(attack_kind(cell.attack.name))
     goal = cell.goal.build("goal").heard_by(target)
     through, budget = _through(plan, cell, heard, target), cell.budget.build("budget")
@@ -175,16 +182,20 @@ class Runner:
         return first[0] + second[0], first[1] + second[1]
 
     def _tried(self, clips: Sequence[Clip]) -> Trial:
+        work, batch, draws = self.work, collate(clips).to(self.device), Draws(self.plan.seed)
+        labels, facts = tuple(clip.label for clip in clips), tuple(clip.facts for clip in clips)
+        if work.cell.clean:
+            return listen(work.judge, batch, draws=draws, labels=labels, facts=facts, bits=self.plan.bits)
         return self.attack(
-            self.work.judge,
-            collate(clips).to(self.device),
-            self.work.goal,
-            self.work.budget,
-            draws=Draws(self.plan.seed),
-            labels=tuple(clip.label for clip in clips),
-            facts=tuple(clip.facts for clip in clips),
+            work.judge,
+            batch,
+            work.goal,
+            work.budget,
+            draws=draws,
+            labels=labels,
+            facts=facts,
             bits=self.plan.bits,
-            through=self.work.through,
+            through=work.through,
         )
 
     def _judged(self, trial: Trial, clips: Sequence[Clip]) -> Outcome:
@@ -193,6 +204,7 @@ class Runner:
         figures = {name: rows.tolist() for name, rows in parts.items()}
         unscored = {name: why(shown(), parts[name]) for name, why in self.reasons.items()}
         levels = intensity_level(trial.clean.waveforms, trial.clean.lengths)
+        untouched = self.work.cell.clean
         steady, agreed = self.work.target.repeats, self._agreed(trial)
         sounds: list[Sound] = []
         records = [
@@ -202,25 +214,25 @@ class Runner:
                 status="ok",
                 label=clip.label,
                 clean_text=trial.clean_texts[row],
-                adversarial_text=trial.adversarial_texts[row],
-                achieved=trial.achieved[row],
+                adversarial_text="" if untouched else trial.adversarial_texts[row],
+                achieved=None if untouched else trial.achieved[row],
                 # Between two votes of a model that wavers lies chance as well as rounding.
-                achieved_unrounded=trial.achieved_unrounded[row] if steady else None,
-                judged_by=trial.judged_by[row],
+                achieved_unrounded=trial.achieved_unrounded[row] if steady and not untouched else None,
+                judged_by="" if untouched else trial.judged_by[row],
                 seconds=len(clip.waveform) / clip.sample_rate,
                 sample_rate=clip.sample_rate,
                 loaded=clip.loaded,
                 facts={
                     "intensity": levels[row],
                     **clip.facts,
-                    **_heard(trial, row),
+                    **_heard(trial, row, untouched),
                     **agreed[row],
                     **self.work.facts,
                 },
                 parts={name: rows[row] for name, rows in figures.items()},
                 unscored={name: whys[clip.id] for name, whys in unscored.items() if clip.id in whys},
                 audio=self._keep(trial, row, clip.id, sounds),
-            )
+            ).checked()
             for row, clip in enumerate(clips)
         ]
         return records, sounds
@@ -240,7 +252,7 @@ class Runner:
 
     def _keep(self, trial: Trial, row: int, clip: str, sounds: list[Sound]) -> dict[str, str]:
         """Where the files of a clip belong; those that the run has not yet are added to `sounds`."""
-        if self.plan.audio == "none":
+        if self.plan.audio == "none" or self.work.cell.clean:
             return {}
         rate, bits = trial.clean.sample_rate, self.plan.bits
         places = {
@@ -276,13 +288,31 @@ def tell(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _heard(trial: Trial, row: int) -> dict[str, str]:
+def _heard(trial: Trial, row: int, untouched: bool) -> dict[str, str]:
     """The languages that were detected in a clip before and after, where the target tells them."""
     if trial.languages is None:
         return {}
     before, after = trial.languages
-    return {"heard_before": before[row], "heard_after": after[row]}
+    return {"heard_before": before[row], **({} if untouched else {"heard_after": after[row]})}
+
+
+def find_metrics(plan: Plan, says: Says) -> list[Metric]:
+    """What a plan measures on a kind of model. The clean figure that every summary shows is always there."""
+    names = dict.fromkeys([*(plan.metrics or registry.names("metric")), *clean.LEADS])
+    found: list[Metric] = [registry.find("metric", name)() for name in names]
+    return [
+        each
+        for each in found
+        if each.says in (None, says)
+        and (each.before or not plan.clean)
+        and (plan.metrics or each.measured == "always")
+    ]
 
 
 def failed(cell: str, clip: str, label: str, reason: str) -> Record:
     return Record(cell=cell, clip=clip, status="failed", label=label, reason=reason)
+
+
+def skipped(clip: str, label: str, reason: str) -> Record:
+    """A clip that is not tried in any cell."""
+    return Record(cell=LOADING, clip=clip, status="skipped", label=label, reason=reason)

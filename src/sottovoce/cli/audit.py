@@ -57,7 +57,8 @@ def audit(
     attacks: Annotated[
         str | None,
         typer.Option(
-            help="Names with settings, such as 'pgd(steps=100),deepfool'; see `sottovoce parts`.",
+            help="Names with settings, such as 'pgd(steps=100),deepfool'; see `sottovoce parts`. none: clean "
+            "accuracy or WER alone.",
             show_default="noise,fgsm,pgd and for classifiers deepfool",
         ),
     ] = None,
@@ -127,6 +128,17 @@ def audit(
     ] = None,
     limit: Annotated[
         int | None, typer.Option(help="At most so many clips, evenly over classes or speakers.")
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            help="Clips whose label is no class of the model: refuse to run, or skip them.",
+            show_default="refuse",
+        ),
+    ] = None,
+    longest: Annotated[
+        float | None,
+        typer.Option(help="Seconds of the longest clip; a longer one fails.", show_default="1800"),
     ] = None,
     metrics: Annotated[
         str | None,
@@ -202,6 +214,8 @@ def audit(
 
       sottovoce audit --audible 0.1,0.25,0.5
 
+      sottovoce audit --model huggingface:my-model/ --data clips/ --labels skip --attacks none
+
       sottovoce audit --model huggingface:my-model/ --data clips/ --goals 'force(text=stop)'
 
       sottovoce audit --model 'keyword,keyword(variant=pgd),speaker' --preset quick --seeds 0,1 --workers 2
@@ -219,7 +233,8 @@ def audit(
     options: dict[str, Any] = {
         "model": model, "data": data, "preset": preset, "attacks": attacks, "goals": goals,
         "defenses": defenses, "metrics": metrics, "attackers": attackers, "average": average, "fit": fit,
-        "limit": limit, "seed": seed, "seeds": parse_seeds(seeds), "batch": batch, "audio": audio,
+        "limit": limit, "labels": labels, "longest": longest,
+        "seed": seed, "seeds": parse_seeds(seeds), "batch": batch, "audio": audio,
         "black_box": black_box, "probe": probe, "budgets": parse_budgets(snr, audible, budgets),
     }  # fmt: skip
     if resume is not None:
@@ -227,6 +242,9 @@ def audit(
         named += [name for name, value in (("out", out), ("plan file", plan_file)) if value is not None]
         go_on(resume, named, way, dry_run)
         return
+    if attacks is not None and attacks.strip() == "none":
+        aims = {"snr": snr, "audible": audible, "budgets": budgets, "goals": goals}
+        _refuse_aims([f"--{name}" for name, value in aims.items() if value is not None])
     settings = lay_over(_read(plan_file), options)
     if audible is not None:
         # Attacks that look for the nearest wrong answer, such as deepfool, cannot search such a budget.
@@ -284,6 +302,14 @@ def go_on(resume: str, named: list[str], way: Way, dry_run: bool) -> None:
             foretell({folder.name: plan}, folder, way)
         else:
             run(plan, folder, None, way, place(resume))
+
+
+def _refuse_aims(named: list[str]) -> None:
+    if named:
+        raise InputError(
+            f"expected no goals and no budgets with --attacks none, got {', '.join(named)}; drop that, or "
+            "name an attack."
+        )
 
 
 def place(out: str | None) -> str:

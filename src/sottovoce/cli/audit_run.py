@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sottovoce.core.target import Target
 
 MOST_FAILURES = 20
+LONGEST_NAME = 200
 
 
 def run(plan: Plan, out: Path, target: Target | None, way: Way, place: str = "") -> None:
@@ -63,6 +64,7 @@ def run(plan: Plan, out: Path, target: Target | None, way: Way, place: str = "")
         for line in list_doubts(plan, summary, checks):
             console.print(line, soft_wrap=True)
         console.print(f"report: {shown}", soft_wrap=True)
+    tell_skipped(console, summary)
     tell_failures(console, summary.failures, "", place or str(out))
     if summary.failures:
         raise typer.Exit(1)
@@ -99,7 +101,8 @@ def run_many(grid: Grid, out: Path, way: Way, place: str = "", openings: Opening
             refused=refused.__setitem__,
         )  # fmt: skip
         advance(0, "comparing the runs")
-        index = _compare(console, folders, out)
+        # Runs without attacks have nothing to rank.
+        index = None if all(plan.clean for plan in plan_of.values()) else _compare(console, folders, out)
     found = {folder.path.name: (folder, summaries[folder.path.name]) for folder in folders}
     if way.as_json:
         runs = {name: _to_json(folder, summary) for name, (folder, summary) in found.items()}
@@ -114,6 +117,7 @@ def run_many(grid: Grid, out: Path, way: Way, place: str = "", openings: Opening
     for name, reason in refused.items():
         console.print(f"[yellow]not run[/yellow]: {name}: {_escape(reason)}", soft_wrap=True, highlight=False)
     for name, (_, summary) in found.items():
+        tell_skipped(console, summary, f"{name}: ")
         tell_failures(console, summary.failures, f"{name}: ", place or str(out))
     if refused or any(summary.failures for _, summary in found.values()):
         raise typer.Exit(1)
@@ -152,6 +156,18 @@ def _to_json(folder: RunFolder, summary: Summary) -> dict[str, Any]:
     return {**summary.to_json(), "speakers": speakers, "heard": heard_to_json(summary), "checks": doubts}
 
 
+def tell_skipped(console: Console, summary: Summary, before: str = "") -> None:
+    """How many clips were tried in no cell, and why."""
+    for reason, count in list(summary.skipped.items())[:MOST_FAILURES]:
+        clips = f"{count} clip{'' if count == 1 else 's'}"
+        console.print(
+            f"[yellow]skipped[/yellow]: {before}{clips}: {_escape(reason)}", soft_wrap=True, highlight=False
+        )
+    if len(summary.skipped) > MOST_FAILURES:
+        left = sum(list(summary.skipped.values())[MOST_FAILURES:])
+        console.print(f"skipped: {left} more clips; see the report", highlight=False)
+
+
 def tell_failures(console: Console, failures: list[Record], before: str, place: str) -> None:
     """What failed and why, not all of it where that is much, and how to try it again."""
     from sottovoce.core.record import EVERY
@@ -160,7 +176,8 @@ def tell_failures(console: Console, failures: list[Record], before: str, place: 
     for record in failures:
         groups.setdefault((record.clip, record.reason), []).append(record)
     for (clip, reason), members in list(groups.items())[:MOST_FAILURES]:
-        what = clip if clip != EVERY else f"{members[0].cell}{_others(len(members) - 1)}"
+        name = clip if len(clip) <= LONGEST_NAME else f"{clip[: LONGEST_NAME - 3]}..."
+        what = name if clip != EVERY else f"{members[0].cell}{_others(len(members) - 1)}"
         console.print(
             f"[yellow]failed[/yellow]: {before}{what}: {_escape(reason)}", soft_wrap=True, highlight=False
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,6 +36,10 @@ def certify(
     limit: Annotated[
         int | None, typer.Option(help="At most so many clips, evenly over classes or speakers.")
     ] = None,
+    labels: Annotated[
+        str, typer.Option(help="Clips whose label is no class of the model: refuse to run, or skip them.")
+    ] = "refuse",
+    longest: Annotated[float, typer.Option(help="Seconds of the longest clip; a longer one fails.")] = 1800.0,
     sigma: Annotated[
         float | None, typer.Option(help="Standard deviation of the Gaussian noise.", show_default="0.01")
     ] = None,
@@ -111,7 +116,7 @@ def certify(
         select = vote_passes(defense) or CertifyPlan.select
     plan = CertifyPlan(
         model=model, data=data, limit=limit, defense=defense, wer=wer, passes=passes, select=select,
-        alpha=alpha, radius=radius, tolerance=tolerance, seed=seed,
+        alpha=alpha, radius=radius, tolerance=tolerance, seed=seed, labels=labels, longest=longest,
     )  # fmt: skip
     device = find_device(device)
     target = open_target(plan.model, device)
@@ -135,6 +140,7 @@ def run(
     from sottovoce.audit.certify_store import read_curve
     from sottovoce.cli.show import progress
     from sottovoce.report.certificates import write_certificates
+    from sottovoce.report.words import plural
 
     console = Console(stderr=as_json)
     with progress(console) as (begin, advance):
@@ -150,6 +156,12 @@ def run(
     else:
         show(console, plan, curve)
         console.print(f"certificates: {found.records_path}\ncurve: {figure}", soft_wrap=True, highlight=False)
+    for reason, count in Counter(record.reason for record in curve.skipped).items():
+        console.print(
+            f"[yellow]skipped[/yellow]: {plural(count, 'clip')}: {escape(reason)}",
+            soft_wrap=True,
+            highlight=False,
+        )
     for record in curve.failed:
         console.print(
             f"[yellow]failed[/yellow]: {escape(record.clip)}: {escape(record.reason)}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from sottovoce import registry
 from sottovoce.core.attack import Trial
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.metric import Metric, clip_values, lend
+from sottovoce.data.audio_file import LONGEST_SECONDS
 from sottovoce.data.corpora import SUFFIXES
 from sottovoce.data.load import Clip, load_clip
 from sottovoce.errors import InputError, MissingExtra, SottovoceError
@@ -122,7 +124,11 @@ def load_pair(paths: Paths, *, align: bool) -> Pair:
             f"{paths.name}: expected two clips at one rate, got {rates[0]} and {rates[1]} Hz; resample one, "
             "or give --align."
         )
-    clips = [load_clip(path, rates[0], id=paths.name, label="") for path in paths[1:]]
+    # Only resampling can make more samples than the files have.
+    longest = math.inf if rates[0] == rates[1] else LONGEST_SECONDS
+    clips = [
+        load_clip(path, rates[0], id=paths.name, label="", longest_seconds=longest) for path in paths[1:]
+    ]
     notes = tuple(
         f"{path.name}: {clip.loaded}" for path, clip in zip(paths[1:], clips, strict=True) if clip.loaded
     )

@@ -20,11 +20,13 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from sottovoce.audit.clean import CLEAN
+from sottovoce.audit.clean import LEADS as LEADS_CLEAN
 from sottovoce.audit.defense import NO_DEFENSE
 from sottovoce.audit.flags import Check
 from sottovoce.audit.plan import Plan
 from sottovoce.audit.run import Advance
-from sottovoce.audit.summary import LEADS, Group, Summary
+from sottovoce.audit.summary import LEADS, CellSummary, Group, Summary, find_metric
 from sottovoce.cli.wide import WideTable
 from sottovoce.core.metric import Estimate
 from sottovoce.report.doubts import word_checks
@@ -71,11 +73,16 @@ def progress(console: Console) -> Iterator[tuple[Callable[[int], None], Advance]
 
 
 def summary_table(plan: Plan, summary: Summary) -> RenderableType:
-    """Success by attack and budget, with intervals; for a recogniser its error rate too."""
+    """Success by attack and budget, with intervals; for a recogniser its error rate too. Where nothing was
+    attacked, the figures of clean clips alone."""
+    if plan.clean:
+        return clean_table(plan, summary)
     if read_as(name for item in summary.cells for name in item.estimates) is WORDS:
         lines = [Text(line, style="bold") for line in say_wer(make_panels(plan, summary))]
         return RichGroup(*lines, *_word_tables(plan, summary))
     title = f"Attack success on {plan.model} in %, with 95 % intervals"
+    if plan.every_defense == (NO_DEFENSE,):
+        title += f"; clean accuracy {_clean(plan, summary.clean, 'clean-accuracy')}"
     return RichGroup(Text(title, style="table.title"), *_tables(plan, summary, "success"))
 
 
@@ -86,7 +93,8 @@ def _word_tables(plan: Plan, summary: Summary) -> list[RenderableType]:
     evaded = "with more word errors than before" if worse else "whose transcript changes"
     deed = evaded if goals == {"evade"} else "on which the goal is reached"
     titles = {
-        "wer": f"WER of {plan.model} under attack in %, with 95 % intervals; {_clean(plan, summary)}",
+        "wer": f"WER of {plan.model} under attack in %, with 95 % intervals; clean "
+        f"{_clean(plan, summary.clean, 'clean-wer')}",
         "success": f"Attack success on {plan.model} in %: clips {deed}",
     }
     order = ["wer", "success"] if "evade" in goals else ["success", "wer"]
@@ -101,36 +109,68 @@ def _word_tables(plan: Plan, summary: Summary) -> list[RenderableType]:
 def speaker_table(plan: Plan, summary: Summary, told: Told) -> RenderableType:
     """Speakers told right by the votes of their clips, or why that is not known."""
     voted = as_summary(summary, told)
+    if plan.clean:
+        known = _clean(plan, _by_defense(voted), "clean-chance")
+        return Text(
+            f"Speakers told right by the mean probability of their clips (clean-chance) in %: {known}"
+        )
     if not any("chance" in item.estimates for item in voted.cells):
         return Text(NO_SCORES, style="dim")
     title = (
         f"Speakers that {plan.model} tells right under attack in %, by the mean probability of their clips; "
-        f"{_clean(plan, voted, 'clean-chance')}"
+        f"clean {_clean(plan, _by_defense(voted), 'clean-chance')}"
     )
     return RichGroup(Text(title, style="table.title"), *_tables(plan, voted, "chance"))
 
 
-def _clean(plan: Plan, summary: Summary, metric: str = "clean-wer") -> str:
-    """The rate before any attack, behind each defense, from its cell with the most clips."""
+def clean_table(plan: Plan, summary: Summary) -> RenderableType:
+    """What the model makes of clean clips behind each defense."""
+    names = [name for name in CLEAN if any(name in found for found in summary.clean.values())]
+    columns = [find_metric(name).title for name in names]
+    rows = [
+        [
+            Text("no defense" if defense == NO_DEFENSE else defense),
+            *(_percent(summary.clean.get(defense, {}).get(name)) for name in names),
+            Text(str(sum(item.clips for item in summary.cells if item.cell.defense == defense))),
+        ]
+        for defense in plan.every_defense
+    ]
+    title = f"{plan.model} on clean clips in %, with 95 % intervals; nothing was attacked"
+    table = WideTable([("defense", 0)], [*columns, "clips"], rows)
+    return RichGroup(Text(title, style="table.title"), table)
+
+
+def _by_defense(summary: Summary) -> dict[str, dict[str, Estimate]]:
+    """The estimates behind each defense of its cell with the most clips."""
+    most: dict[str, CellSummary] = {}
+    for item in summary.cells:
+        if item.cell.defense not in most or item.clips > most[item.cell.defense].clips:
+            most[item.cell.defense] = item
+    return {defense: item.estimates for defense, item in most.items()}
+
+
+def _clean(plan: Plan, found: Mapping[str, Mapping[str, Estimate]], metric: str) -> str:
+    """A figure before any attack, behind each defense."""
     words = []
     for defense in plan.every_defense:
-        cells = [item for item in summary.cells if item.cell.defense == defense]
-        most = max(cells, key=lambda item: item.clips, default=None)
-        found = most.estimates.get(metric) if most else None
-        if found is not None and found.n:
+        known = found.get(defense, {}).get(metric)
+        if known is not None and known.n:
             behind = f" behind {defense}" if defense != NO_DEFENSE else ""
-            words.append(f"{_plain(found)}{behind}")
-    return f"clean {', '.join(words)}" if words else "clean not measured"
+            words.append(f"{_plain(known)}{behind}")
+    return ", ".join(words) or "not measured"
 
 
 def _tables(plan: Plan, summary: Summary, metric: str) -> list[RenderableType]:
-    """A table a defense; their columns stand under each other."""
+    """A table a defense, with its clean accuracy; their columns stand under each other."""
     rows = _rows(summary, metric)
     widths = [max((len(row.heads[place]) for row in rows), default=0) for place in range(3)]
     shown: list[RenderableType] = []
     for defense in plan.every_defense:
         if plan.every_defense != (NO_DEFENSE,):
-            shown.append(Text(f"behind {defense}" if defense != NO_DEFENSE else "no defense", style="bold"))
+            head = f"behind {defense}" if defense != NO_DEFENSE else "no defense"
+            known = summary.clean.get(defense, {}).get("clean-accuracy")
+            before = f"; clean accuracy {_plain(known)}" if known is not None and known.n else ""
+            shown.append(Text.assemble((head, "bold"), before))
         shown.append(_table(plan, summary, [row for row in rows if row.defense == defense], widths))
     if any(row.heads[0] == ANY for row in rows):
         shown.append(
@@ -188,27 +228,34 @@ def grid_table(runs: Mapping[str, tuple[Plan, Summary]]) -> RenderableType:
     goals = {str(group.goal) for _, one in runs.values() for group in one.groups}
     heads = ["run", "defense", *(["goal"] if len(goals) > 1 else []), "of"]
     rows: list[list[Text]] = []
-    for name, (_, summary) in runs.items():
+    for name, (plan, summary) in runs.items():
         if not any(item.clips for item in summary.cells):
             words = [Text(name), Text("nothing could be run", style="yellow")]
-            rows.append(words + [Text("")] * (len(heads) + len(budgets) - len(words)))
+            rows.append(words + [Text("")] * (len(heads) + 1 + len(budgets) - len(words)))
             continue
-        for (defense, goal, lead), groups in _side_by_side(summary).items():
+        for (defense, goal, lead), groups in _side_by_side(plan, summary).items():
             worst = {
                 group.budget_title: _percent(group.strongest.per_clip.get(lead))
                 for group in groups
                 if group.strongest is not None
             }
-            words = [name, defense, *([goal] if len(goals) > 1 else []), "WER" if lead == "wer" else lead]
-            rows.append([*map(Text, words), *(worst.get(budget, NONE) for budget in budgets)])
+            said = [name, defense, *([goal] if len(goals) > 1 else []), "WER" if lead == "wer" else lead]
+            before = [known for each in LEADS_CLEAN if (known := summary.clean.get(defense, {}).get(each))]
+            clean = _percent(before[0] if before else None)
+            rows.append([*map(Text, said), clean, *(worst.get(budget, NONE) for budget in budgets)])
     title = "Worst case in %: each clip under the attack that did it most harm, with 95 % intervals"
-    table = WideTable([(name, 0) for name in heads], budgets, rows)
-    return RichGroup(Text(title, style="table.title"), table)
+    if not budgets:
+        title = "Clean accuracy or WER in %, with 95 % intervals; nothing was attacked"
+    table = WideTable([(name, 0) for name in heads], ["clean", *budgets], rows)
+    legend = Text("clean: accuracy of a classifier, WER of a recogniser, before any attack", style="dim")
+    return RichGroup(Text(title, style="table.title"), table, legend)
 
 
-def _side_by_side(summary: Summary) -> dict[tuple[str, str, str], list[Group]]:
-    """What stands in one row: groups that differ in the budget alone."""
+def _side_by_side(plan: Plan, summary: Summary) -> dict[tuple[str, str, str], list[Group]]:
+    """What stands in one row: groups that differ in the budget alone. A run without attacks has none."""
     rows: dict[tuple[str, str, str], list[Group]] = {}
+    if plan.clean:
+        return {(defense, "", "clean"): [] for defense in plan.every_defense}
     for group in summary.groups:
         rows.setdefault((group.defense, str(group.goal), group.lead), []).append(group)
     return rows

@@ -11,6 +11,7 @@ import typer
 from sottovoce.errors import InputError
 
 if TYPE_CHECKING:
+    from sottovoce.data.load import Corpus
     from sottovoce.training.hardening import Hardening
 
 app = typer.Typer(
@@ -91,6 +92,10 @@ def harden(
             help="Validation clips, which training must not see; a folder of part-N.npz has its own."
         ),
     ] = None,
+    labels: Annotated[
+        str,
+        typer.Option(help="Clips whose label the model cannot say: refuse to train, or skip them."),
+    ] = "refuse",
     weights: Annotated[
         str, typer.Option(help="What to begin with: shipped, scratch, or a file of weights.")
     ] = "shipped",
@@ -159,6 +164,7 @@ def harden(
     For several GPUs: accelerate launch $(which sottovoce) train harden ...
     """
     from sottovoce.audit.run import find_device
+    from sottovoce.data.labels import settle_labels
     from sottovoce.training.loop import fit
     from sottovoce.training.models import SCRATCH, build_learner
     from sottovoce.training.recipe import Recipe
@@ -180,8 +186,16 @@ def harden(
         seed=seed,
     )
     learner = build_learner(model, weights, seed=seed)
-    rate_hz = learner.target().sample_rate
-    source, clips = open_clips(data, valid, rate_hz, Jitter() if jitter else None, log=typer.echo)
+    target = learner.target()
+
+    def settle(corpus: Corpus) -> Corpus:
+        settled = settle_labels(corpus, target, labels, spelled=True)
+        if settled.skipped:
+            typer.echo(settled.corpus.note)
+        return settled.corpus
+
+    changed = Jitter() if jitter else None
+    source, clips = open_clips(data, valid, target.sample_rate, changed, settle=settle, log=typer.echo)
     fit(
         learner,
         source,

@@ -51,6 +51,7 @@ def show(run: Path, browser: bool) -> None:
     from sottovoce.audit.sanity import examine
     from sottovoce.audit.store import RunFolder
     from sottovoce.audit.summary import summarise
+    from sottovoce.cli.audit_run import tell_skipped
     from sottovoce.cli.show import list_doubts, summary_table
     from sottovoce.report.heard import tell_heard
     from sottovoce.report.html import write_report
@@ -66,6 +67,7 @@ def show(run: Path, browser: bool) -> None:
         console.print(sentence, soft_wrap=True, highlight=False, markup=False)
     for line in list_doubts(plan, summary, examine(plan, summary, folder.probes(), folder.repeated())):
         console.print(line, soft_wrap=True)
+    tell_skipped(console, summary)
     report = write_report(folder)
     console.print(f"report: {report}", soft_wrap=True)
     if browser:

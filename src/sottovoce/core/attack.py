@@ -122,12 +122,9 @@ class Attack(ABC):
         if target.says == "words" and labels is not None:
             goal = goal.knowing(_truths(labels, facts, clean_texts))
         delta = self.perturb(through, shown(), goal, budget, draws.turn("attack")).detach()
-        projected = budget.project(delta, weighed())
-        unrounded = clean.with_waveforms(clean.waveforms + within(clean, projected))
+        unrounded = clean.with_waveforms(clean.waveforms + within(clean, budget.project(delta, weighed())))
         adversarial = settle(clean, unrounded, budget, bits, weighed())
-        # Floats are checked before they are added to the clip, whose last digits are larger than theirs.
-        added = projected if bits is None else adversarial.waveforms - clean.waveforms
-        check_inside(budget, added, weighed())
+        check_inside(budget, adversarial.waveforms - clean.waveforms, weighed())
         heard = Lent(adversarial)
         heard_unrounded = heard if bits is None else Lent(unrounded)
         texts = decode(target, heard(), draws)
@@ -210,6 +207,38 @@ def _chance(target: Target, draws: Draws) -> Chance:
         return chances.masked_fill(~wanted.to(chances.device), 0.0).sum(dim=1)
 
     return chance
+
+
+def listen(
+    target: Target,
+    clean: AudioBatch,
+    *,
+    draws: Draws,
+    labels: tuple[str, ...] | None = None,
+    facts: tuple[Mapping[str, str], ...] = (),
+    bits: int | None = 16,
+) -> Trial:
+    """What the target says to clips that nobody attacks: a trial in one pass whose examples are the clips."""
+    check_clips(target, clean)
+    clean = round_clean(clean, bits)
+    shown = Lent(clean)
+    texts, no = tuple(decode(target, shown(), draws)), (False,) * len(clean)
+    heard = _languages(target, shown(), draws) if target.offers(Languages) else None
+    return Trial(
+        clean=clean,
+        adversarial=clean,
+        references=texts,
+        labels=labels,
+        clean_texts=texts,
+        adversarial_texts=texts,
+        achieved=no,
+        achieved_unrounded=no,
+        says=target.says,
+        canonical=target.canonical,
+        languages=None if heard is None else (heard, heard),
+        facts=facts or ({},) * len(clean),
+        chance=_chance(target, draws) if target.offers(Scores) else None,
+    )
 
 
 def decode(target: Target, batch: AudioBatch, draws: Draws) -> list[str]:

@@ -25,15 +25,16 @@ def on_grid(clean: AudioBatch, adversarial: AudioBatch, budget: Budget, bits: in
     clean clip until the rounded one is inside: the largest factor is found by bisection, clip by clip.
     Cutting every sample toward the clean clip would be simpler, and would lose half of a quiet attack.
     """
-    return settle(clean, adversarial, budget, bits, clean)
+    return adversarial if bits is None else settle(clean, adversarial, budget, bits, clean)
 
 
 def settle(
     clean: AudioBatch, adversarial: AudioBatch, budget: Budget, bits: int | None, weighed: AudioBatch
 ) -> AudioBatch:
-    """As `on_grid`. weighed: the clean clips as the budget gets to see them; it reaches no other."""
-    if bits is None:
-        return adversarial
+    """As `on_grid`; where `bits` is None, what the last digits of floats pushed out is shrunk likewise.
+
+    weighed: the clean clips as the budget gets to see them; it reaches no other.
+    """
     delta = adversarial.waveforms - clean.waveforms
 
     def rounded(factor: Tensor) -> Tensor:
@@ -43,7 +44,7 @@ def settle(
         return budget.excess(waveforms - clean.waveforms, weighed) <= 1.0
 
     high = torch.ones(len(clean), dtype=delta.dtype, device=delta.device)
-    best = rounded(high)
+    best = adversarial.waveforms if bits is None else rounded(high)
     fits = inside(best)
     if not bool(fits.all()):
         low = torch.where(fits, high, torch.zeros_like(high))

@@ -50,6 +50,8 @@ class Metric(ABC):
     """What the target must say for it to make sense: the name of a class, words, or None for either."""
     measured: ClassVar[Literal["always", "pairs", "named"]] = "always"
     """When nobody says which metrics to take: in audits as well, by `sottovoce measure` alone, or never."""
+    before: ClassVar[bool] = False
+    """Whether it looks at clean clips alone, as they are before any attack."""
     interval: ClassVar[Literal["bootstrap", "exact"]] = "bootstrap"
     """"exact" for rates whose parts are 0 or 1: Clopper-Pearson, which has no zero width at 0 % and 100 %."""
 

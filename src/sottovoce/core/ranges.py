@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -38,7 +37,7 @@ def part_from_json(part: float | str | None) -> float:
 
 
 class _Pair:
-    """The parts of a metric. Numbers are checked without a call of Python: a run has millions."""
+    """The parts of a metric. No number is checked by a function in Python: a run has millions."""
 
     def __get_pydantic_core_schema__(self, kind: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         number, weight = (
@@ -46,12 +45,11 @@ class _Pair:
             core_schema.float_schema(ge=0, le=1e300),
         )
         words = core_schema.literal_schema([None, "inf", "-inf"])
-        return core_schema.tuple_positional_schema(
-            [
-                _either(number, words, 'a finite number, null, "inf" or "-inf"'),
-                _either(weight, core_schema.none_schema(), "a number of 0 or more, or null"),
-            ]
-        )
+        parts = [
+            _either(number, words, 'a finite number, null, "inf" or "-inf"'),
+            _either(weight, core_schema.none_schema(), "a number of 0 or more, or null"),
+        ]
+        return core_schema.no_info_after_validator_function(list, core_schema.tuple_positional_schema(parts))
 
 
 def _either(number: CoreSchema, words: CoreSchema, called: str) -> CoreSchema:
@@ -66,7 +64,7 @@ Share = Annotated[Finite, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0, le=2**63)]
 Rate = Annotated[int, Field(ge=1, le=10_000_000)]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{1,128}$"), Called("a digest in hexadecimal")]
-Pair = Annotated[Sequence[float], _Pair()]
+Pair = Annotated[list[float], _Pair()]
 """A value, null where there is none, and its weight."""
 # A step is anything but "..", so that none leads out of the folder.
 _STEP = r"(?:[^/\\:\x00.][^/\\:\x00]*|\.[^/\\:\x00.][^/\\:\x00]*|\.\.[^/\\:\x00]+|\.)"

@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from sottovoce.core.ranges import Below, Pair, Positive, Rate, part_to_json
 from sottovoce.core.strict import STRICT, Mistake, check_once, refuse
-from sottovoce.errors import DamagedFile, StoreError
+from sottovoce.errors import DamagedFile, InputError, StoreError
 
 Status = Literal["ok", "failed", "skipped"]
 Key = tuple[str, str]
@@ -76,6 +76,17 @@ class Record:
     def to_line(self) -> str:
         parts = {name: [part_to_json(part) for part in parts] for name, parts in self.parts.items()}
         return orjson.dumps({**vars(self), "parts": parts}).decode()
+
+    def checked(self) -> Self:
+        """Itself; raises where its line could not be read again, whoever's part gave what it holds."""
+        try:
+            Record.from_line(self.to_line())
+        except (Mistake, TypeError) as error:
+            where = f"field {error.name!r}: " if isinstance(error, Mistake) else ""
+            raise InputError(
+                f"{where}{error}; correct the model, the attack or the metric that gave it."
+            ) from None
+        return self
 
     @classmethod
     def from_line(cls, line: str | bytes) -> Record:

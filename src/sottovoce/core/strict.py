@@ -34,12 +34,16 @@ class Mistake(ValueError):
         super().__init__(words)
         self.place, self.fix = tuple(place), fix
 
+    @property
+    def name(self) -> str:
+        """The field as messages have it."""
+        return ".".join(map(str, self.place))
+
     def in_file(self, where: str, what: str, fix: str) -> DamagedFile:
         """As one line. where: the file and the line. what: should be there. fix: what to do about it."""
         if not self.place:
             return DamagedFile(f"{where}: expected {what}, got {self}; {self.fix or fix}.")
-        name = ".".join(map(str, self.place))
-        return DamagedFile(f"{where}, field {name!r}: {self}; {self.fix or fix}.")
+        return DamagedFile(f"{where}, field {self.name!r}: {self}; {self.fix or fix}.")
 
 
 def parse_json(text: bytes, kind: TypeAdapter[Kept]) -> Kept:

@@ -1,4 +1,4 @@
-"""Corpora by name: folders, CSV tables and Google Speech Commands."""
+"""Corpora by name: folders and CSV tables, and what other corpora share with them."""
 
 from __future__ import annotations
 
@@ -10,24 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from sottovoce import registry
-from sottovoce.core.draws import Draws
-from sottovoce.data.load import Corpus, Entry
+from sottovoce.data.load import Corpus, Entry, readable
 from sottovoce.errors import InputError, MissingExtra, UnknownName
 
-Split = Literal["train", "valid", "test"]
-
 SUFFIXES = (".flac", ".mp3", ".ogg", ".wav")
-WORDS = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")
-NOISE = "_background_noise_"
 FACTS = ("speaker", "language", "split")
 """Columns of a table that are kept as facts of a clip."""
-
-_LISTS = {"valid": "validation_list.txt", "test": "testing_list.txt"}
-# The minutes of background noise are shared out by time, so that no split hears another's.
-_SHARES = {"train": (0.0, 0.8), "valid": (0.8, 0.9), "test": (0.9, 1.0)}
 
 
 def open_corpus(spec: str) -> Corpus:
@@ -44,12 +35,14 @@ def open_corpus(spec: str) -> Corpus:
     if name in registry.names("corpus"):
         return call_corpus(name, [argument] if argument else [])
     path = Path(spec).expanduser()
-    if path.is_dir():
+    # os.path says no to a name that is too long, where Path raises.
+    if os.path.isdir(path):
         return folder(spec)
-    if path.is_file() and path.suffix.lower() == ".csv":
+    there = os.path.exists(path)
+    if there and path.suffix.lower() == ".csv":
         return table(spec)
-    if path.exists() or os.sep in spec or (path.suffix and not colon):
-        got = "another kind of file" if path.exists() else "no such path"
+    if there or os.sep in spec or (path.suffix and not colon):
+        got = "another kind of file" if there else "no such path"
         raise InputError(f"{spec}: expected a folder or a .csv file, got {got}; check the path.")
     if not colon and not get_close_matches(name, registry.names("corpus"), cutoff=0.7):
         raise InputError(
@@ -61,20 +54,20 @@ def open_corpus(spec: str) -> Corpus:
 def folder(path: str) -> Corpus:
     """A folder of class folders, `CLASS/*.wav` (or FLAC, Ogg, MP3); a class folder's name is the label."""
     root = existing_folder(path)
-    classes = _visible_folders(root)
-    found = [file for one in classes for file in _audio_in(one)]
+    classes = folders_in(root)
+    found = [file for one in classes for file in audio_in(one)]
     if not found:
         raise InputError(
             f"{root}: expected CLASS/clip.wav (or {', '.join(SUFFIXES)}) in it, got {inventory(root)}; "
             "make one folder per label, or list the files in a CSV with the columns path and label."
         )
-    deeper = [one for sub in classes for one in _visible_folders(sub) if any(_audio_in(one))]
+    deeper = [one for sub in classes for one in folders_in(sub) if any(audio_in(one))]
     if deeper:
         raise InputError(
             f"{root}: expected audio in CLASS/ only, got some in {deeper[0].relative_to(root)}/; "
             "name the folder above the classes, or list the files in a CSV with the columns path and label."
         )
-    entries = [Entry(id_of(file, root), file, file.parent.name) for file in found]
+    entries = [Entry(id_of(file, root), file, readable(file.parent.name)) for file in found]
     return Corpus(root.resolve().name, tuple(entries), _left_out(root, classes))
 
 
@@ -87,7 +80,7 @@ def table(path: str) -> Corpus:
 
 
 def read_table(path: Path, name: str, note: str = "") -> Corpus:
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise InputError(f"{path}: expected a CSV file, got no such file; check the path.")
     with path.open(encoding="utf-8-sig", newline="") as file:
         return of_lines(path, name, entries_of(file, path), note)
@@ -101,7 +94,15 @@ def entries_of(file: Iterable[str], path: Path, place: str = "") -> Iterator[tup
 
 def files_absent(entries: Sequence[Entry]) -> list[str]:
     """Files of a list that are not there."""
-    return [str(entry.path) for entry in entries if not entry.path.is_file()]
+    return [str(entry.path) for entry in entries if not _may_be_there(entry.path)]
+
+
+def _may_be_there(path: Path) -> bool:
+    """Whether there is a file, or nobody can tell: a name that is too long fails once its clip is loaded."""
+    try:
+        return path.is_file()
+    except OSError:
+        return True
 
 
 def of_lines(
@@ -133,103 +134,6 @@ def of_lines(
     return Corpus(name, tuple(entries), note)
 
 
-def speech_commands(path: str, split: Split = "test", seed: int = 0) -> Corpus:
-    """Google Speech Commands (Warden 2018) as the task of 12 classes: ten words, unknown and silence.
-
-    path is one of: lhotse's download (both archives side by side), the training archive by itself
-    (`WORD/*.wav` with its two lists), or `train|valid|test/WORD/*`. Other words are `unknown`. `silence` is
-    the test archive's own, or else pieces of one second from `_background_noise_`, one for every ten clips
-    of the ten words; which pieces is drawn from `seed`.
-    """
-    if split not in _SHARES:
-        raise UnknownName("split", split, _SHARES)
-    root = existing_folder(path)
-    name = f"speechcommands-{split}"
-    archives = sorted(root.glob("speech_commands_v0.0?"))
-    if archives:
-        version = archives[-1].name[-1]
-        if (root / f"speech_commands_test_set_v0.0{version}").is_dir():
-            return _from_lhotse(root, version, split, name, seed)
-        root = archives[-1]
-    if all((root / one).is_file() for one in _LISTS.values()):
-        files, note = _listed(root, split)
-        noise, share = root / NOISE, _SHARES[split]
-    elif (root / split).is_dir():
-        files, note = _words_in(root / split), ""
-        inner = root / split / NOISE
-        noise, share = (inner, (0.0, 1.0)) if inner.is_dir() else (root / NOISE, _SHARES[split])
-    else:
-        raise InputError(
-            f"{root}: expected Speech Commands ({' and '.join(_LISTS.values())} beside the words, "
-            f"or a folder {split}), got {inventory(root)}; name the unpacked archive."
-        )
-    words = [Entry(id_of(file, file.parent.parent), file, _label_of(file.parent.name)) for file in files]
-    recordings = [_recording(file) for file in _audio_in(noise)] if noise.is_dir() else []
-    return _with_silence(name, words, recordings, share, Draws(seed).turn(split), note)
-
-
-def _from_lhotse(root: Path, version: str, split: str, name: str, seed: int) -> Corpus:
-    recipe = lhotse_module("lhotse.recipes.speechcommands")
-    try:
-        manifest = recipe.prepare_speechcommands(version, root)[split]
-    except (lhotse_module("lhotse.audio.utils").AudioLoadingError, OSError, AssertionError) as error:
-        reason = str(error).splitlines()[0].removesuffix(" Details:").rstrip(".")
-        raise InputError(
-            f"{root}: expected Speech Commands v0.0{version} that lhotse can read, got: {reason}; "
-            "mend or drop that file."
-        ) from error
-    texts = {segment.recording_id: segment.text for segment in manifest["supervisions"]}
-    words, noise = [], []
-    for recording in sorted(manifest["recordings"], key=lambda one: str(one.sources[0].source)):
-        source = Path(recording.sources[0].source)
-        if source.parent.name == NOISE:
-            noise.append(recording)
-        else:
-            word = texts[recording.id] or "silence"
-            words.append(Entry(id_of(source, source.parent.parent), source, _label_of(word)))
-    return _with_silence(name, words, noise, (0.0, 1.0), Draws(seed).turn(split), "")
-
-
-def _with_silence(
-    name: str,
-    words: list[Entry],
-    noise: list[Any],
-    share: tuple[float, float],
-    draws: Draws,
-    note: str,
-) -> Corpus:
-    """The corpus of some words, with silence cut from lhotse recordings of noise if there is none yet."""
-    notes = [note] if note else []
-    silence: list[Entry] = []
-    if not any(entry.label == "silence" for entry in words):
-        count = max(1, round(sum(entry.label in WORDS for entry in words) / len(WORDS)))
-        silence = list(_pieces(noise, count, share, draws))
-        made = f"silence: {len(silence)} pieces of {NOISE}"
-        notes.append(made if silence else f"no silence: {NOISE} is missing or too short")
-    return Corpus(name, (*words, *silence), "; ".join(notes))
-
-
-def _pieces(recordings: list[Any], count: int, share: tuple[float, float], draws: Draws) -> Iterator[Entry]:
-    """One second at a time from each recording in turn, at places drawn inside its share of time."""
-    spans = [(one, *(round(part * one.num_samples) for part in share)) for one in recordings]
-    spans = [(one, first, last) for one, first, last in spans if last - first >= one.sampling_rate]
-    for number in range(count if spans else 0):
-        recording, first, last = spans[number % len(spans)]
-        source, rate = Path(recording.sources[0].source), recording.sampling_rate
-        id = f"silence/{source.stem}_{number:05d}"
-        start = int(draws.generator(id).integers(first, last - rate, endpoint=True))
-        cut = recording.to_cut().truncate(offset=start / rate, duration=1.0)
-        yield Entry(id, source, "silence", round(cut.start * rate), cut.num_samples)
-
-
-def _recording(file: Path) -> Any:
-    audio = lhotse_module("lhotse.audio")
-    try:
-        return audio.Recording.from_file(file)
-    except lhotse_module("lhotse.audio.utils").AudioLoadingError as error:
-        raise InputError(f"{file}: expected background noise, got no audio; unpack it again.") from error
-
-
 def lhotse_module(module: str) -> Any:
     """A module of lhotse, or what to install."""
     try:
@@ -240,26 +144,6 @@ def lhotse_module(module: str) -> Any:
         raise MissingExtra(
             f"expected lhotse to read a public corpus, got {error}; pip install lhotse urllib3."
         ) from error
-
-
-def _listed(root: Path, split: str) -> tuple[list[Path], str]:
-    """The files on a split's list, or for training those on none; and a remark on what is listed in vain."""
-    lists = {key: set((root / file).read_text("utf-8").split()) for key, file in _LISTS.items()}
-    found = {file.relative_to(root).as_posix(): file for file in _words_in(root)}
-    if split == "train":
-        return [found[one] for one in found if not any(one in listed for listed in lists.values())], ""
-    absent = len(lists[split] - set(found))
-    note = f"{absent} on {_LISTS[split]} without a file" if absent else ""
-    return [file for one, file in found.items() if one in lists[split]], note
-
-
-def _words_in(root: Path) -> list[Path]:
-    return [file for sub in _visible_folders(root) if sub.name != NOISE for file in _audio_in(sub)]
-
-
-def _label_of(word: str) -> str:
-    bare = word.strip("_")
-    return bare if bare in (*WORDS, "silence") else "unknown"
 
 
 def call_corpus(name: str, arguments: list[str]) -> Corpus:
@@ -315,8 +199,8 @@ def _below(file: Path, root: Path) -> Path:
 
 def existing_folder(path: str) -> Path:
     root = Path(path).expanduser()
-    if not root.is_dir():
-        got = "a file" if root.is_file() else "no such folder"
+    if not os.path.isdir(root):
+        got = "a file" if os.path.isfile(root) else "no such folder"
         raise InputError(f"{path or 'corpus'}: expected a folder of clips, got {got}; check the path.")
     return root
 
@@ -325,17 +209,19 @@ def _visible(root: Path) -> list[Path]:
     return sorted(one for one in root.iterdir() if not one.name.startswith("."))
 
 
-def _visible_folders(root: Path) -> list[Path]:
+def folders_in(root: Path) -> list[Path]:
+    """The folders in a folder, in order, but for hidden ones."""
     return [one for one in _visible(root) if one.is_dir()]
 
 
-def _audio_in(root: Path) -> list[Path]:
+def audio_in(root: Path) -> list[Path]:
+    """The audio files of a folder, in order."""
     return [one for one in _visible(root) if one.suffix.lower() in SUFFIXES and one.is_file()]
 
 
 def id_of(file: Path, root: Path) -> str:
     """The path from the root on, without a suffix."""
-    return file.relative_to(root).with_suffix("").as_posix()
+    return readable(file.relative_to(root).with_suffix("").as_posix())
 
 
 def inventory(root: Path) -> str:
@@ -347,8 +233,8 @@ def inventory(root: Path) -> str:
 def _left_out(root: Path, classes: list[Path]) -> str:
     """A remark on files that are not clips of a class."""
     others = [one for place in (root, *classes) for one in _visible(place) if one.is_file()]
-    clips = {file for one in classes for file in _audio_in(one)}
-    names = [one.relative_to(root).as_posix() for one in others if one not in clips]
+    clips = {file for one in classes for file in audio_in(one)}
+    names = [readable(one.relative_to(root).as_posix()) for one in others if one not in clips]
     return f"left out {len(names)} files that are no clips of a class ({some(names)})" if names else ""
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, final
+from typing import NamedTuple, final
 
 import numpy as np
 import torch
@@ -15,8 +16,12 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.errors import InputError
+from sottovoce.core.memory import out_of_memory
+from sottovoce.data.audio_file import LONGEST_SECONDS, check_length, read_audio
+from sottovoce.data.audio_file import Recording as Recording
+from sottovoce.errors import InputError, SottovoceError
 
+_LONGEST_PLACE = 300
 _STEPS = 32768
 # Lossy decoders and float masters run a little over full scale; past 6 dB the file has another scale.
 _LOUDEST_PEAK = 2.0
@@ -40,15 +45,18 @@ class Clip:
     facts: Mapping[str, str] = field(default_factory=dict)
 
 
-class Recording(NamedTuple):
-    """Samples as they came: floats in [-1, 1], `(time,)` or `(time, channels)`; remarks say what is lost."""
-
-    samples: NDArray[np.float64]
-    sample_rate: int
-    remarks: tuple[str, ...] = ()
-
-
 Source = Callable[[], Recording]
+
+
+class BoundedSource(ABC):
+    """A source that can tell how long a clip is before it decodes it."""
+
+    @abstractmethod
+    def read(self, longest_seconds: float) -> Recording:
+        """The samples, or `InputError` where there would be more than so many seconds."""
+
+    def __call__(self) -> Recording:
+        return self.read(LONGEST_SECONDS)
 
 
 @final
@@ -70,10 +78,26 @@ class Entry:
     @property
     def place(self) -> str:
         """Where the samples are, for messages."""
-        return str(self.path) if self.source is None else f"{self.path}, clip {self.id!r}"
+        path = readable(str(self.path))
+        place = path if self.source is None else f"{path}, clip {self.id!r}"
+        half = _LONGEST_PLACE // 2
+        return place if len(place) <= _LONGEST_PLACE else f"{place[:half]}...{place[-half:]}"
 
-    def read(self) -> Recording:
-        return _read(self.path, self.start, self.frames) if self.source is None else self.source()
+    def read(self, longest_seconds: float = LONGEST_SECONDS) -> Recording:
+        """The samples, or `InputError` where there are more than so many seconds."""
+        if self.source is None:
+            return self._read_file(longest_seconds)
+        if isinstance(self.source, BoundedSource):
+            return self.source.read(longest_seconds)
+        recording = self.source()
+        check_length(self.place, len(recording.samples), recording.sample_rate, longest_seconds)
+        return recording
+
+    def _read_file(self, longest_seconds: float) -> Recording:
+        if not self.path.is_file():
+            got = "a folder" if self.path.is_dir() else "no such file"
+            raise InputError(f"{self.place}: expected an audio file, got {got}; check the path.")
+        return read_audio(self.path, self.place, self.start, self.frames, longest_seconds)
 
 
 @final
@@ -157,10 +181,12 @@ class Corpus:
             note=f"{self.note}; {note}" if self.note else note,
         )
 
-    def load(self, entry: Entry, sample_rate: int) -> Clip:
-        return _load(entry, sample_rate)
+    def load(self, entry: Entry, sample_rate: int, longest_seconds: float = LONGEST_SECONDS) -> Clip:
+        return _load(entry, sample_rate, longest_seconds)
 
-    def chunks(self, size: int, sample_rate: int) -> Iterator[Chunk]:
+    def chunks(
+        self, size: int, sample_rate: int, longest_seconds: float = LONGEST_SECONDS
+    ) -> Iterator[Chunk]:
         """All clips, `size` entries at a time; a clip that cannot be loaded is a failure, not the end."""
         if size < 1:
             raise InputError(f"expected chunks of 1 clip or more, got {size}; raise it.")
@@ -168,10 +194,15 @@ class Corpus:
             chunk = Chunk([], [])
             for entry in self.entries[first : first + size]:
                 try:
-                    chunk.clips.append(self.load(entry, sample_rate))
-                except InputError as error:
+                    chunk.clips.append(self.load(entry, sample_rate, longest_seconds))
+                except SottovoceError as error:
                     chunk.failures.append(Failure(entry.id, entry.label, str(error)))
             yield chunk
+
+
+def readable(path: str) -> str:
+    """A path as text that can be written down: bytes that are no UTF-8 become \\xNN."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def collate(clips: Sequence[Clip]) -> AudioBatch:
@@ -193,18 +224,40 @@ def load_clip(
     label: str,
     start: int = 0,
     frames: int | None = None,
+    longest_seconds: float = LONGEST_SECONDS,
 ) -> Clip:
     """A file, or a piece of it in its own samples, as a mono clip at `sample_rate` on the 16-bit grid."""
-    return _load(Entry(id, Path(path), label, start, frames), sample_rate)
+    return _load(Entry(id, Path(path), label, start, frames), sample_rate, longest_seconds)
 
 
-def _load(entry: Entry, sample_rate: int) -> Clip:
+def _load(entry: Entry, sample_rate: int, longest_seconds: float) -> Clip:
+    """The clip, or `SottovoceError`, whatever happens on the way: no clip ends a run."""
     if sample_rate <= 0:
         raise InputError(f"expected a sample rate above 0 Hz, got {sample_rate}; give samples per second.")
-    recording = entry.read()
+    try:
+        return _convert(entry, entry.read(longest_seconds), sample_rate)
+    except SottovoceError:
+        raise
+    # Codecs, file systems and sources of others raise what they like.
+    except Exception as error:
+        raise InputError(f"{entry.place}: {_explain(error)}") from error
+
+
+def _explain(error: Exception) -> str:
+    if out_of_memory(error):
+        return "expected a clip that fits into memory, got one that does not; cut it into shorter clips."
+    if isinstance(error, OSError):
+        reason = error.strerror or str(error) or type(error).__name__
+        return f"expected a file that can be read, got {reason!r}; check its path and its rights."
+    reason = f"{type(error).__name__} ({error})" if str(error) else type(error).__name__
+    return f"expected audio, got {reason} while it was read; convert or drop it."
+
+
+def _convert(entry: Entry, recording: Recording, sample_rate: int) -> Clip:
+    """A recording as a clip at a rate."""
     samples = recording.samples if recording.samples.ndim == 2 else recording.samples[:, None]
     done = list(recording.remarks)
-    _check(entry.place, samples)
+    _check(entry.place, samples, recording.remarks)
     if samples.shape[1] > 1:
         done.append(f"mixed down from {samples.shape[1]} channels")
     mono = samples.mean(axis=1)
@@ -228,40 +281,12 @@ def _resample(mono: NDArray[np.float64], from_hz: int, to_hz: int) -> NDArray[np
     return resampled
 
 
-def _read(path: Path, start: int, frames: int | None) -> Recording:
-    if not path.is_file():
-        raise InputError(f"{path}: expected an audio file, got {_what_is_at(path)}; check the path.")
-    return read_audio(path, str(path), start, frames)
-
-
-def read_audio(file: Path | BinaryIO, place: str, start: int = 0, frames: int | None = None) -> Recording:
-    """A file, or what was fetched of it, or a piece in its own samples. place: what messages call it."""
-    import soundfile
-
-    try:
-        with soundfile.SoundFile(file) as sound:
-            wanted = max(sound.frames - start, 0) if frames is None else frames
-            if start:
-                sound.seek(min(start, sound.frames))
-            samples = sound.read(wanted, dtype="float64", always_2d=True)
-            rate = int(sound.samplerate)
-    except soundfile.SoundFileError as error:
-        reason = str(error).rpartition(": ")[2].rstrip(".")
-        raise InputError(
-            f"{place}: expected audio that libsndfile reads (WAV, FLAC, Ogg, MP3), got a file it rejects "
-            f"({reason}); convert or drop it."
-        ) from error
-    lost = len(samples) < wanted
-    return Recording(samples, rate, (f"{len(samples)} of {wanted} samples could be read",) if lost else ())
-
-
-def _what_is_at(path: Path) -> str:
-    return "a folder" if path.is_dir() else "no such file"
-
-
-def _check(place: str, samples: NDArray[np.float64]) -> None:
+def _check(place: str, samples: NDArray[np.float64], remarks: Sequence[str]) -> None:
     if not len(samples):
-        raise InputError(f"{place}: expected sound, got a file of zero length; record it again or drop it.")
+        said = f" ({'; '.join(remarks)})" if remarks else ""
+        raise InputError(
+            f"{place}: expected sound, got a file of zero length{said}; record it again or drop it."
+        )
     if not np.isfinite(samples).all():
         bad = int((~np.isfinite(samples)).any(axis=1).sum())
         raise InputError(

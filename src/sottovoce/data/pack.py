@@ -7,6 +7,7 @@ and, if wanted, `languages` ("" where unknown) and `voices` (of speakers who sha
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, partial
@@ -118,11 +119,16 @@ def pack(file: str) -> Corpus:
 
 def load_pack(path: str | Path) -> Pack:
     path = Path(path).expanduser()
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise InputError(f"{path}: expected a pack ({SUFFIX}), got no such file; check the path.")
     try:
         with np.load(path) as file:
             arrays: dict[str, Any] = {name: file[name] for name in file.files}
+    except MemoryError as error:
+        raise InputError(
+            f"{path}: expected a pack that fits into memory, got one that does not ({error}); make smaller "
+            "packs."
+        ) from error
     except (OSError, ValueError, TypeError, AttributeError, EOFError, BadZipFile) as error:
         raise InputError(
             f"{path}: expected a pack ({SUFFIX}), got another kind of file; make one with save_pack."
@@ -135,8 +141,14 @@ def load_pack(path: str | Path) -> Pack:
         )
     columns = {name: arrays[name] for name in _NEEDED if name != "sample_rate"}
     columns |= {name: arrays[name] for name in _OPTIONAL if name in arrays}
+    rate = arrays["sample_rate"]
+    if rate.shape != () or rate.dtype.kind not in "iu" or rate < 1:
+        raise InputError(
+            f"{path}: expected a sample rate of 1 Hz or more, got {rate.tolist()!r}; make the pack with "
+            "save_pack."
+        )
     try:
-        return Pack(**columns, sample_rate=int(arrays["sample_rate"]))
+        return Pack(**columns, sample_rate=int(rate))
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 

@@ -5,6 +5,7 @@ It says whether a study runs and shows its trends, and says nothing about patien
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -158,7 +159,7 @@ def _samples(entry: Entry) -> int:
         except soundfile.SoundFileError:
             return 0
         return int(header.frames * SAMPLE_RATE / header.samplerate)
-    recording = entry.read()
+    recording = entry.read(math.inf)
     return int(len(recording.samples) * SAMPLE_RATE / recording.sample_rate)
 
 

@@ -24,7 +24,7 @@ from typing import Any, final
 
 from sottovoce import registry
 from sottovoce.data.corpora import SUFFIXES, call_corpus, entries_of, of_lines, some
-from sottovoce.data.load import Corpus, Entry, Recording, read_audio
+from sottovoce.data.load import BoundedSource, Corpus, Entry, Recording, read_audio
 from sottovoce.errors import InputError, MissingExtra, SottovoceError
 
 CACHE = "SOTTOVOCE_CACHE"
@@ -93,7 +93,7 @@ def table(url: str) -> Corpus:
 
 @final
 @dataclass(frozen=True)
-class Far:
+class Far(BoundedSource):
     """A file below a URL, fetched whole when it is asked for. stamp: its size and version, if known."""
 
     base: str
@@ -104,10 +104,10 @@ class Far:
     def url(self) -> str:
         return f"{self.base.rstrip('/')}/{self.name}"
 
-    def __call__(self) -> Recording:
+    def read(self, longest_seconds: float) -> Recording:
         with reaching(self.base) as (system, root):
             content = system.cat_file(_below(root, self.name))
-        return read_audio(BytesIO(content), self.url)
+        return read_audio(BytesIO(content), self.url, longest_seconds=longest_seconds)
 
 
 def filesystem(url: str) -> tuple[Any, str]:
@@ -133,7 +133,7 @@ def reaching(url: str) -> Iterator[tuple[Any, str]]:
     place = filesystem(url)
     try:
         yield place
-    except SottovoceError:
+    except (SottovoceError, MemoryError):
         raise
     except FileNotFoundError:
         raise InputError(f"{url}: expected a file or folder, got nothing there; check the URL.") from None

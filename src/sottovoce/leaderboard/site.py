@@ -83,7 +83,9 @@ def gather_board(
     for folder, claims, trials in _read_all(sources.runs, tell):
         board.trials += trials
         if not claims:
-            board.notes.append(f"{folder.path} has no attack with a value yet and is left out")
+            clean = folder.plan().clean
+            why = "attacked nothing, so it claims nothing" if clean else "has no attack with a value yet"
+            board.notes.append(f"{folder.path} {why} and is left out")
         for claim, clips in claims:
             found.setdefault(claim.id, []).append((claim, folder))
             board.clips.setdefault(claim.id, {}).setdefault(claim.seeds[0], clips)

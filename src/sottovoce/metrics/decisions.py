@@ -31,6 +31,7 @@ class CleanAccuracy(Metric):
     """Share of clips that are heard right before the attack."""
 
     name, title, unit = "clean-accuracy", "clean accuracy", "%"
+    before: ClassVar[bool] = True
     of: ClassVar[Literal["decisions", "audio"]] = "decisions"
     interval: ClassVar[Literal["bootstrap", "exact"]] = "exact"
     says: ClassVar[Literal["class", "words"] | None] = "class"
@@ -90,6 +91,7 @@ class CleanChanceOfRight(Metric):
     """Mean probability that the target gives to the right label before the attack."""
 
     name, title, unit = "clean-chance", "probability of the right label", "%"
+    before: ClassVar[bool] = True
     of: ClassVar[Literal["decisions", "audio"]] = "decisions"
     says: ClassVar[Literal["class", "words"] | None] = "class"
     measured: ClassVar[Literal["always", "pairs", "named"]] = "named"

@@ -103,6 +103,7 @@ class CleanWer(CorpusRate):
     """Word error rate before the attack."""
 
     name, title = "clean-wer", "clean WER"
+    before: ClassVar[bool] = True
     heard: ClassVar[Literal["adversarial", "clean"]] = "clean"
 
 
@@ -119,6 +120,7 @@ class CleanCer(CorpusRate):
     """Character error rate before the attack."""
 
     name, title = "clean-cer", "clean CER"
+    before: ClassVar[bool] = True
     heard: ClassVar[Literal["adversarial", "clean"]] = "clean"
     edits: ClassVar[Callable[[str, str, str], Edits]] = staticmethod(character_edits)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def pick_file(place: str, chance: float) -> Path:
 @lru_cache(maxsize=64)
 def read_recording(path: Path, sample_rate: int) -> Waveform:
     """A file mixed down at a rate, `(time,)`; read-only, because it is read once."""
-    recording = Entry(path.stem, path, "").read()
+    recording = Entry(path.stem, path, "").read(math.inf)
     samples = recording.samples if recording.samples.ndim == 1 else recording.samples.mean(axis=1)
     if not np.isfinite(samples).all() or not samples.any():
         raise InputError(f"{path}: expected sound, got silence, NaN or infinity; name another file.")

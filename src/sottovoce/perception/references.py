@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, final
@@ -73,7 +74,8 @@ def cut_references(corpora: Sequence[Corpus], count: int, cut: Cut, draws: Draws
                 f"expected {count} pieces with speech in them, got {len(found)} in {tries} tries; give "
                 "longer or louder clips."
             )
-        clip = corpus.load(entry, cut.sample_rate)
+        # A piece of a second or two is cut from it, so it may be as long as it likes.
+        clip = corpus.load(entry, cut.sample_rate, math.inf)
         piece = cut.piece(clip, f"r{len(found):05d}", draws.turn(tries))
         if piece is not None:
             speaker = speaker_of(corpus, entry)

@@ -102,6 +102,7 @@ def render(folder: RunFolder, plan: Plan, trials: Trials, summary: Summary) -> s
     chosen = [(panel, verdict.choose(panel)) for panel in panels]
     columns = tables.measured(summary, reading.main)
     groups = [found for panel in panels for found in tables.group_tables(panel, trials, reading)]
+    groups += tables.clean_groups(plan, trials, reading) if plan.clean else []
     repeated = folder.repeated()
     steady = repeated is None or repeated.steady
     roots = roots_of(plan.data, plan.fit)
@@ -111,10 +112,10 @@ def render(folder: RunFolder, plan: Plan, trials: Trials, summary: Summary) -> s
         title=plan.model,
         reading=reading,
         leads=name_leads(panels),
-        verdict=verdict.judge(plan, trials, panels, reading) if panels else None,
+        verdict=verdict.judge(plan, trials, panels, reading),
         claims=verdict.claims(plan, reading, audibility.ear if audibility else ""),
         audibility=audibility,
-        setup=make_setup(plan, trials, reading, folder.about().get("data_note", ""), steady),
+        setup=make_setup(plan, trials, summary, reading, folder.about().get("data_note", ""), steady),
         repeats=steady,
         cut=hide_paths(plan.to_yaml(), roots) != plan.to_yaml(),
         series=series,
@@ -171,7 +172,7 @@ def make_curves(panels: list[tables.Panel], series: list[figures.Series], trials
 def make_speakers(folder: RunFolder, plan: Plan, summary: Summary, reading: Reading) -> dict[str, Any] | None:
     """Speakers told right by the votes of their clips; None where speakers are not what is told."""
     told = tell_speakers(summary, folder.records())
-    if told is None:
+    if told is None or plan.clean:
         return None
     known = {metric for found in told.values() for metric in found}
     columns = [tables.Column(name, f"speakers, {word}", "%") for name, word in VOTED.items() if name in known]
@@ -219,18 +220,21 @@ def list_clean(plan: Plan, trials: Trials, reading: Reading) -> list[tuple[str, 
 
 
 def make_setup(
-    plan: Plan, trials: Trials, reading: Reading, data_note: str, steady: bool = True
+    plan: Plan, trials: Trials, summary: Summary, reading: Reading, data_note: str, steady: bool = True
 ) -> dict[str, Any]:
     """What was attacked, with which parts and settings."""
+    grid = f"{plan.bits}-bit samples" if plan.bits else "floats, not rounded"
     rates = ", ".join(f"{rate / 1000:g} kHz" for rate in sorted(trials.sample_rates))
     facts = [
         ("model", plan.model),
         ("data", plan.data),
         ("clips", plural(len(trials.clips), "clip") + (f" at {rates}" if rates else "")),
         ("budgets", ", ".join(dict.fromkeys(cell.budget_title for cell in plan.cells()))),
+        ("skipped", _skipped(summary)),
         ("seed", str(plan.seed)),
-        ("saved as", f"{plan.bits}-bit samples" if plan.bits else "floats, not rounded"),
+        ("heard as" if plan.clean else "saved as", grid),
     ]
+    facts = [(name, text) for name, text in facts if text]
     if data_note:
         facts.append(("about the clips", data_note))
     if plan.fit:
@@ -238,12 +242,12 @@ def make_setup(
     elif any(cell.universal for cell in plan.cells()):
         kept = "every other clip" if reading is WORDS else "every other clip of each class"
         facts.append(("universal attacks fitted on", f"{kept}, left out of their rates"))
-    if any(name != NO_DEFENSE for name in plan.every_defense):
+    if not plan.clean and any(name != NO_DEFENSE for name in plan.every_defense):
         facts.append(("attackers of a defense", ", ".join(FORMS[name] for name in plan.attackers)))
     if not steady:
         judged = f"what most of {JUDGED} passes say: the model answers the same clip in different ways"
         facts.append(("judged by", judged))
-    if not steady or any(name != NO_DEFENSE for name in plan.every_defense):
+    if not plan.clean and (not steady or any(name != NO_DEFENSE for name in plan.every_defense)):
         facts.append(("gradients averaged over", _averaged(plan)))
     return {
         "facts": facts,
@@ -258,6 +262,13 @@ def make_setup(
     }
 
 
+def _skipped(summary: Summary) -> str:
+    """Clips that were tried in no cell, and why."""
+    reasons = [f"{plural(count, 'clip')}: {reason}" for reason, count in summary.skipped.items()]
+    left = len(reasons) - MOST_LISTED
+    return "; ".join(reasons[:MOST_LISTED]) + (f"; and {left} more reasons" if left > 0 else "")
+
+
 def _averaged(plan: Plan) -> str:
     if plan.average == 1:
         return "1 pass"
@@ -267,7 +278,7 @@ def _averaged(plan: Plan) -> str:
 
 def _attacks(plan: Plan) -> list[Part]:
     """Those of the list, and the black box that joined them."""
-    parts = {str(cell.attack): cell.attack for cell in plan.cells()}
+    parts = {str(cell.attack): cell.attack for cell in plan.cells() if not cell.clean}
     return list(parts.values())
 
 

@@ -38,7 +38,9 @@ def tell_speakers(summary: Summary, records: Iterable[Record]) -> Told | None:
         if record.status != "ok":
             continue
         speaker = record.facts.get("speaker", "")
-        texts |= {record.label, record.clean_text, record.adversarial_text}
+        # A clip that nobody attacked was heard once.
+        said = [record.clean_text, *([] if record.achieved is None else [record.adversarial_text])]
+        texts |= {record.label, *said}
         if len(texts) > 2 or not speaker or labels.setdefault(speaker, record.label) != record.label:
             return None
         cells[record.cell].append(record)

@@ -123,7 +123,7 @@ def make_panels(plan: Plan, summary: Summary) -> list[Panel]:
         panel = panels.setdefault((group.defense, str(group.goal)), blank)
         if group.strongest is not None:
             panel.found[group.budget_title] = group.strongest
-    for item in summary.cells:
+    for item in (item for item in summary.cells if not item.cell.clean):
         panels[item.cell.defense, str(item.cell.goal)].cells.append(item)
     return sorted(panels.values(), key=lambda panel: panel.defense != NO_DEFENSE)
 
@@ -225,7 +225,7 @@ def group_tables(panel: Panel, trials: Trials, reading: Reading) -> list[GroupTa
 
 def group_table(panel: Panel, trials: Trials, head: str) -> GroupTable | None:
     found = [(budget, item) for budget in panel.budgets if (item := panel.strongest(budget)) is not None]
-    tables = [_by_group(trials, item, head, panel.lead) for _, item in found]
+    tables = [_by_group(trials, item.cell.id, head, panel.lead) for _, item in found]
     groups = sorted({name for table in tables for name in table})
     if not 2 <= len(groups) <= MOST_CLASSES or len(trials.clips) < 2 * len(groups):
         return None
@@ -239,8 +239,23 @@ def group_table(panel: Panel, trials: Trials, head: str) -> GroupTable | None:
     )
 
 
-def _by_group(trials: Trials, item: CellSummary, head: str, metric: str) -> dict[str, Estimate]:
-    judged = trials.judged[item.cell.id]
+def clean_groups(plan: Plan, trials: Trials, reading: Reading) -> list[GroupTable]:
+    """Where nothing was attacked: the clean figure by class, or by language and speaker."""
+    metric = next(iter(reading.clean))
+    cells = [cell for cell in plan.cells() if cell.id in trials.judged]
+    found = []
+    for head in ("language", "speaker") if reading is WORDS else ("class",):
+        by_cell = [_by_group(trials, cell.id, head, metric) for cell in cells]
+        groups = sorted({name for table in by_cell for name in table})
+        if 2 <= len(groups) <= MOST_CLASSES and len(trials.clips) >= 2 * len(groups):
+            rows = [(name, [show(table.get(name), "%") for table in by_cell]) for name in groups]
+            heads = [(defense_title(cell.defense), "") for cell in cells]
+            found.append(GroupTable(head, f"{find_metric(metric).title} by {head}", heads, rows))
+    return found
+
+
+def _by_group(trials: Trials, cell: str, head: str, metric: str) -> dict[str, Estimate]:
+    judged = trials.judged[cell]
     names = {"class": judged.labels, "language": judged.languages, "speaker": judged.speakers}[head]
     known = [name for name in dict.fromkeys(names) if name or head == "class"]
     found = {name: judged.estimate(metric, np.array(names) == name) for name in known}

@@ -33,7 +33,7 @@ class Judged:
     _parts: dict[str, array[float]] = field(default_factory=dict)
 
     def add(self, record: Record) -> None:
-        for name in record.parts.keys() - self._parts.keys():
+        for name in [name for name in record.parts if name not in self._parts]:
             self._parts[name] = array("d", [math.nan] * (2 * len(self.labels)))
         for name, column in self._parts.items():
             column.extend(record.parts.get(name, (math.nan, math.nan)))

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from sottovoce.audit.defense import NO_DEFENSE
 from sottovoce.audit.plan import Plan
 from sottovoce.audit.summary import CellSummary
 from sottovoce.report.reading import WORDS, Reading
 from sottovoce.report.tables import Panel
 from sottovoce.report.trials import Trials
-from sottovoce.report.words import GAP, Figure, form_title, goal_title, plural, show
+from sottovoce.report.words import GAP, Figure, defense_title, form_title, goal_title, plural, show
 
 HALF = 0.5
+WER = (
+    "WER is all errors over all words of the references, in texts without case, punctuation and variants of "
+    "spelling (Whisper's normaliser)"
+)
 KNOWING = {
     "adaptive": "the attacker who knows the defense",
     "transfer": "one who knows the bare model alone",
@@ -38,8 +43,13 @@ class Verdict:
     """A paragraph a defense, at the budget of the headline."""
 
 
-def judge(plan: Plan, trials: Trials, panels: list[Panel], reading: Reading) -> Verdict:
-    """The verdict on the undefended model, or on the first defense where there is no other."""
+def judge(plan: Plan, trials: Trials, panels: list[Panel], reading: Reading) -> Verdict | None:
+    """The verdict on the undefended model, or on the first defense where there is no other; None where
+    there is nothing to judge."""
+    if plan.clean:
+        return _judge_clean(plan, trials, reading)
+    if not panels:
+        return None
     first = panels[0]
     metric, title = next(iter(reading.clean.items()))
     clean = trials.clean(metric, first.defense)
@@ -62,6 +72,24 @@ def judge(plan: Plan, trials: Trials, panels: list[Panel], reading: Reading) -> 
     details = [_rank(first, chosen), *_loudness(chosen)]
     defended = [_stand(plan, panel, budget) for panel in panels if panel.defended and budget in panel.found]
     return Verdict([*words, "."], details, tiles + _tiles(first, chosen, noise), defended)
+
+
+def _judge_clean(plan: Plan, trials: Trials, reading: Reading) -> Verdict | None:
+    """The first clean figure behind each defense; None where no clip was judged."""
+    metric, title = next(iter(reading.clean.items()))
+    found = {name: trials.clean(metric, name) for name in plan.every_defense}
+    known = {name: show(each, "%") for name, each in found.items() if each is not None}
+    if not known:
+        return None
+    words: list[str | Figure] = [f"{plan.model} on {plural(len(trials.clips), 'clip')}: "]
+    for place, (name, figure) in enumerate(known.items()):
+        behind = f" behind {name}" if name != NO_DEFENSE else ""
+        words += ["; " if place else "", *_before(figure, reading), behind]
+    tiles = [
+        Tile(title if len(known) == 1 else f"{title}, {defense_title(name)}", figure, "clean")
+        for name, figure in known.items()
+    ]
+    return Verdict([*words, "."], ["Nothing was attacked."], tiles)
 
 
 def say_wer(panels: list[Panel]) -> list[str]:
@@ -188,11 +216,17 @@ def _clip_by_clip(panel: Panel, budget: str) -> str:
 
 def claims(plan: Plan, reading: Reading, ear: str = "") -> tuple[list[str], list[str]]:
     """What the report claims, and what it does not. ear: whose P(heard) it shows, "" for none."""
+    if plan.clean:
+        return (
+            [_decided(f"the clips, {_saved(plan)}", reading), *_clean_counted(reading)],
+            ["Nothing was attacked: these figures say nothing of how the model stands under attack."],
+        )
     heard = f"P(heard) is the guess of a model of hearing ({ear}), not the answer of a person."
     saved = f"the saved {plan.bits}-bit files" if plan.bits else "the float waveforms, not rounded to files"
     return (
         [
-            *_counted(saved, reading),
+            _decided(saved, reading),
+            *_counted(reading),
             "SNR and dB compare what was added with the clip, sample by sample.",
         ],
         [
@@ -206,17 +240,27 @@ def claims(plan: Plan, reading: Reading, ear: str = "") -> tuple[list[str], list
     )
 
 
-def _counted(saved: str, reading: Reading) -> list[str]:
+def _saved(plan: Plan) -> str:
+    return f"rounded to {plan.bits} bits" if plan.bits else "as floats"
+
+
+def _decided(what: str, reading: Reading) -> str:
+    return f"The {'transcripts' if reading is WORDS else 'decisions'} are those of this model on {what}."
+
+
+def _clean_counted(reading: Reading) -> list[str]:
+    rate = WER if reading is WORDS else "The rate is that of all clips that were heard"
+    return [f"{rate}; each rate has a 95 % interval."]
+
+
+def _counted(reading: Reading) -> list[str]:
     if reading is WORDS:
         return [
-            f"The transcripts are those of this model on {saved}.",
-            "WER is all errors over all words of the references, in texts without case, punctuation and "
-            "variants of spelling (Whisper's normaliser); each rate has a 95 % interval.",
+            f"{WER}; each rate has a 95 % interval.",
             "Success counts all clips, whether or not the model transcribed them right before. To evade "
             "is to have more word errors than before, or, where no true text is known, another transcript.",
         ]
     return [
-        f"The decisions are those of this model on {saved}.",
         "Success counts the clips that the model heard right before; each rate has a 95 % interval "
         "over clips.",
     ]

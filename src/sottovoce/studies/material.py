@@ -11,8 +11,9 @@ import numpy as np
 import soundfile
 
 from sottovoce.core.draws import Draws
-from sottovoce.data.corpora import open_corpus, speech_commands
+from sottovoce.data.corpora import open_corpus
 from sottovoce.data.load import Entry
+from sottovoce.data.speech_commands import speech_commands
 from sottovoce.errors import InputError
 from sottovoce.studies.study import Setting
 from sottovoce.targets.zoo.keyword_cnn import SAMPLE_RATE

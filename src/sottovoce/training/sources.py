@@ -292,21 +292,27 @@ def open_clips(
     sample_rate: int,
     change: Transform | None = None,
     *,
+    settle: Callable[[Corpus], Corpus] = lambda corpus: corpus,
     log: Callable[[str], None] = print,
 ) -> tuple[Source, Clips]:
     """Training batches and validation clips by name: two corpora that share no clip, or one folder of
-    part-N.npz."""
+    part-N.npz.
+
+    settle: what becomes of labels that the model does not know, before any clip is read.
+    """
     folder = Path(data).expanduser()
     if folder.is_dir() and any(folder.glob("part-*.npz")):
         if valid is None:
             return open_strings(folder, change)
-        return open_strings(folder, change)[0], hold_corpus(open_corpus(valid), sample_rate, log=log)
+        judged = hold_corpus(settle(open_corpus(valid)), sample_rate, log=log)
+        return open_strings(folder, change)[0], judged
     if valid is None:
         raise InputError(
             f"expected validation clips beside {data!r}, got none; name a corpus that training does not see, "
             "such as pack:FILE.npz#valid."
         )
-    train, judged = (hold_corpus(open_corpus(spec), sample_rate, log=log) for spec in (data, valid))
+    settled = [settle(open_corpus(spec)) for spec in (data, valid)]
+    train, judged = (hold_corpus(corpus, sample_rate, log=log) for corpus in settled)
     check_apart(train, judged, log)
     return ClipSource(train, change), judged
 

@@ -14,7 +14,7 @@ from sottovoce import registry
 from sottovoce.audit.ahead.counted import Counted
 from sottovoce.audit.parts import Part
 from sottovoce.audit.plan import Plan, attack_kind
-from sottovoce.audit.work import Measure, Runner, Work
+from sottovoce.audit.work import Measure, Runner, Work, find_metrics
 from sottovoce.core.attack import Attack
 from sottovoce.core.draws import Draws
 from sottovoce.core.universal import Perturbation, UniversalAttack
@@ -166,13 +166,7 @@ class Stopwatch:
 
     @cached_property
     def _measures(self) -> dict[str, Measure]:
-        names = self.plan.metrics or registry.names("metric")
-        found = [registry.find("metric", name)() for name in names]
-        return {
-            each.name: each.measure
-            for each in found
-            if (self.plan.metrics or each.measured == "always") and each.says in (None, self.target.says)
-        }
+        return {each.name: each.measure for each in find_metrics(self.plan, self.target.says)}
 
 
 def steps_of(part: Part) -> dict[str, int]:

@@ -21,7 +21,7 @@ from sottovoce.audit.ahead.cost import NOTHING, Cost, Timed
 from sottovoce.audit.ahead.counted import Counted
 from sottovoce.audit.ahead.tryout import Found, ask_twice, by_key, find_clips, key_of, try_out
 from sottovoce.audit.ahead.unfit import Unfit, assemble_all, suggest
-from sottovoce.audit.fit import fitting_set, open_clips
+from sottovoce.audit.fit import fitting_set, open_settled
 from sottovoce.audit.plan import Plan
 from sottovoce.audit.store import RunFolder
 from sottovoce.audit.work import Work
@@ -208,9 +208,9 @@ def estimate(
     out: the folder that its run would go to. workers: how many share the cores of this machine.
     tried: what was found for other plans, by `costs_like`; what is found for this one is added.
     """
-    corpus = open_clips(plan.data, target)
-    corpus = corpus.limit(plan.limit) if plan.limit else corpus
-    counted, clips = Counted(target), find_clips(corpus, target)
+    settled = open_settled(plan.data, target, plan.labels)
+    corpus = settled.corpus.limit(plan.limit) if plan.limit else settled.corpus
+    counted, clips = Counted(target), find_clips(corpus, target, plan.longest)
     recorded, notes = _recorded(plan, out)
     known = RunFolder(out).repeated() if recorded else None
     repeated, twice = ask_twice(plan, counted, clips, device) if known is None else (known, NOTHING)
@@ -227,6 +227,7 @@ def estimate(
     lines = _lines(plan, works, plays, found, corpus)
     notes += [found.full.note] if found.full.note else []
     notes += [] if repeated.steady else [WAVERS]
+    notes += [corpus.note] if settled.skipped else []
     return Estimate(
         name=name,
         model=plan.model,

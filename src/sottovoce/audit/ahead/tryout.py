@@ -23,7 +23,7 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.target import Target
 from sottovoce.core.transform import Averaged
 from sottovoce.data.load import Clip, Corpus, collate
-from sottovoce.errors import InputError, exits_are_errors
+from sottovoce.errors import SottovoceError, exits_are_errors
 
 Key = tuple[str, str, str, str]
 """Defense, attack, attacker and goal: cells that differ in the budget alone cost the same."""
@@ -68,15 +68,16 @@ class Found:
     full: Full = field(default_factory=Full)
 
 
-def find_clips(corpus: Corpus, target: Target) -> list[Clip]:
+def find_clips(corpus: Corpus, target: Target, longest_seconds: float) -> list[Clip]:
     """A few clips that the target can hear, from all over the corpus."""
     places = [(2 * turn + 1) * len(corpus) // (2 * LOOKED_AT) for turn in range(LOOKED_AT)]
     found: list[Clip] = []
     for place in dict.fromkeys(places):
         try:
-            found += usable(target, [corpus.load(corpus.entries[place], target.sample_rate)])[0]
-        except InputError:
+            clip = corpus.load(corpus.entries[place], target.sample_rate, longest_seconds)
+        except SottovoceError:
             continue
+        found += usable(target, [clip])[0]
     return found
 
 
@@ -200,15 +201,17 @@ def _scale(base: Cost, more: Cost, less: Cost) -> Cost:
 def pass_full_batch(
     plan: Plan, works: Sequence[Work], target: Target, clips: Sequence[Clip], device: str
 ) -> Full:
-    """One gradient on as many clips as the plan attacks at once: what it takes, and how much memory."""
+    """One gradient on as many clips as the plan attacks at once: what it takes, and how much memory. Where
+    nothing is attacked, one pass forward."""
     rows = max((_rows(plan, work) for work in works), default=plan.batch)
     try:
-        _climb_seconds(target, clips, len(clips), device)  # the first pass sets things up
-        few = _climb_seconds(target, clips, len(clips), device) / len(clips)
+        climb = not plan.clean
+        _pass_seconds(target, clips, len(clips), device, climb)  # the first pass sets things up
+        few = _pass_seconds(target, clips, len(clips), device, climb) / len(clips)
         most = max(len(clips), min(plan.batch, int(FULL_BATCH_SECONDS / max(few, 1e-6))))
         before = current_bytes(device)
         reset_peak(device)
-        many = _climb_seconds(target, clips, most, device) / most
+        many = _pass_seconds(target, clips, most, device, climb) / most
         peak = peak_bytes(device)
     except FAILURES as error:
         reason, crowded = explain(error), out_of_memory(error)
@@ -229,15 +232,19 @@ def _rows(plan: Plan, work: Work) -> int:
 
 
 @exits_are_errors()
-def _climb_seconds(target: Target, clips: Sequence[Clip], count: int, device: str) -> float:
+def _pass_seconds(target: Target, clips: Sequence[Clip], count: int, device: str, climb: bool) -> float:
+    """Seconds of one pass, with its gradient or without."""
     repeated = [replace(clips[place % len(clips)], id=f"{place}") for place in range(count)]
     batch, draws = collate(repeated).to(device), Draws(0)
-    labels = decode(target, batch, draws)
     wait(device)
     began = perf_counter()
-    leaf = batch.waveforms.clone().requires_grad_()
-    with torch.enable_grad():
-        loss = target.loss(batch.with_waveforms(leaf), labels, draws=draws)
-        torch.autograd.grad(loss.sum(), leaf, allow_unused=True)
+    labels = decode(target, batch, draws)
+    if climb:
+        wait(device)
+        began = perf_counter()
+        leaf = batch.waveforms.clone().requires_grad_()
+        with torch.enable_grad():
+            loss = target.loss(batch.with_waveforms(leaf), labels, draws=draws)
+            torch.autograd.grad(loss.sum(), leaf, allow_unused=True)
     wait(device)
     return perf_counter() - began
