@@ -135,7 +135,7 @@ class RunFolder:
         return RecordWriter(self.records_path)
 
     def probes(self) -> Iterator[Record]:
-        """Attacks that were tried again on a few clips with other settings; see `sottovoce.auditing.probe`."""
+        """Attacks that were tried again on a few clips with other settings; see `auditing.probe`."""
         return latest(read_records(self.probes_path))
 
     def probe_keys(self) -> dict[Key, Status]:

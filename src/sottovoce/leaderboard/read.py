@@ -1,4 +1,4 @@
-"""A run read for comparison: the same numbers as `sottovoce.auditing.summary`, of fewer metrics and much faster.
+"""A run read for comparison: the same numbers as `auditing.summary`, of fewer metrics and much faster.
 
 A leaderboard needs of every trial whether it succeeded, its errors, its SNR and its P(heard). So those few
 parts are kept in arrays, and intervals are made where they are shown and nowhere else.
