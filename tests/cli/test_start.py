@@ -10,7 +10,7 @@ from pathlib import Path
 import sottovoce.cli
 from sottovoce.cli.parts import ask_all
 
-HEAVY = ("torch", "scipy", "matplotlib", "transformers", "pandas", "soundfile")
+HEAVY = ("torch", "scipy", "scipy.stats", "scipy.signal", "matplotlib", "transformers", "jinja2", "soundfile")
 
 EVERY_HELP = """
 import sys
@@ -65,6 +65,16 @@ def test_listing_the_studies_loads_no_library() -> None:
     shown, loaded = loaded_by(VERB.format(words=["study", "list"]))
     assert loaded == set()
     assert "Vadillo" in shown
+
+
+def test_loading_every_part_loads_neither_statistics_nor_drawing() -> None:
+    script = """
+from sottovoce import registry
+for kind in registry.kinds():
+    for name in registry.names(kind):
+        registry.find(kind, name)
+"""
+    assert loaded_by(script)[1] & {"scipy.stats", "scipy.signal", "matplotlib", "transformers"} == set()
 
 
 def test_what_is_kept_of_the_parts_is_what_they_say() -> None:
