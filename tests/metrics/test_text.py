@@ -82,6 +82,11 @@ def test_rates_are_those_of_jiwer(reference: list[str], heard: list[str]) -> Non
     assert word_edits(one, two).rate == pytest.approx(jiwer.wer(one, two))
     assert character_edits(one, two).rate == pytest.approx(jiwer.cer(one, two))
     assert word_edits(one, two).length == len(reference)
+    for found, theirs in (
+        (word_edits(one, two), jiwer.process_words(one, two)),
+        (character_edits(one, two), jiwer.process_characters(one, two)),
+    ):
+        assert found == (theirs.hits, theirs.substitutions, theirs.deletions, theirs.insertions)
 
 
 def test_corpus_rate_and_mean_of_clips_differ() -> None:

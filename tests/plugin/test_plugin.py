@@ -68,3 +68,10 @@ def test_without_the_plugin_the_name_is_unknown() -> None:
     done = run(script)
     assert done.returncode != 0
     assert "unknown attack 'hum'" in done.stderr
+
+
+def test_the_parts_of_a_plugin_are_listed_with_their_settings(site: Path) -> None:
+    script = "import sys; from sottovoce.cli.main import main; sys.argv[1:] = ['parts', 'attack']; main()"
+    done = run(script, site, PLUGIN / "src")
+    assert done.returncode == 0, done.stderr
+    assert "hum " in done.stdout and "frequency_hz=50" in done.stdout

@@ -62,3 +62,5 @@ def test_marked_words_are_the_errors_of_jiwer(reference: str, heard: str) -> Non
     marked = [piece for piece in mark_words(reference, heard) if piece.kind != "equal"]
     errors = sum(len(piece.text.split()) for piece in marked)
     assert errors == round(jiwer.wer(reference, heard) * len(reference.split()))
+    aligned = jiwer.process_words(reference, heard).alignments[0]
+    assert [piece.kind for piece in mark_words(reference, heard)] == [chunk.type for chunk in aligned]

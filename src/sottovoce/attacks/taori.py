@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
+import scipy
 import torch
 from rapidfuzz.distance import Levenshtein
-from scipy.signal import butter, sosfilt
 from torch import Tensor
 
 from sottovoce.attacks.genetic import Contest, offspring
@@ -219,8 +219,10 @@ def high_passed(noise: Tensor, cutoff: float) -> Tensor:
 
     cutoff: as a share of the Nyquist frequency.
     """
-    sections = butter(_FILTER_ORDER, cutoff, btype="high", output="sos")
+    sections = scipy.signal.butter(_FILTER_ORDER, cutoff, btype="high", output="sos")
     impulse = np.zeros(4096)
     impulse[0] = 1.0
-    gain = np.linalg.norm(sosfilt(sections, impulse))
-    return torch.as_tensor(sosfilt(sections, noise.cpu().double().numpy(), axis=1) / gain).to(noise)
+    gain = np.linalg.norm(scipy.signal.sosfilt(sections, impulse))
+    return torch.as_tensor(scipy.signal.sosfilt(sections, noise.cpu().double().numpy(), axis=1) / gain).to(
+        noise
+    )

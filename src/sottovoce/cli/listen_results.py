@@ -123,8 +123,10 @@ def simulate(
     Their sessions are marked as simulated in the database, take no seat from people, and are never mixed
     with theirs by mistake.
     """
-    from sottovoce.listening import simulate as dry
-
+    try:
+        from sottovoce.listening import simulate as dry
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"{error.name} is not installed; use: pip install 'sottovoce[listen]'.") from None
     if url is not None and db is not None:
         raise InputError("expected --url or --db, got both; a server that runs has a database of its own.")
     console = Console(highlight=False)

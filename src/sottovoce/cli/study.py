@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from sottovoce.cli.parts import describe
 from sottovoce.cli.wide import fit_columns
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ def list_studies() -> None:
 
     table = Table(show_header=False, box=None, pad_edge=False)
     for name in registry.names("study"):
-        study = registry.find("study", name)
-        table.add_row(f"[bold]{study.id}[/bold]", study.title, f"[dim]{study.paper}:[/dim] {study.reports}")
+        told = describe("study", name)
+        table.add_row(f"[bold]{name}[/bold]", told["title"], f"[dim]{told['paper']}:[/dim] {told['reports']}")
     Console(highlight=False).print(table)
 
 

@@ -7,8 +7,9 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy import special, stats
+from scipy import special
 
 from sottovoce.errors import InputError
 
@@ -49,7 +50,7 @@ def exact_binomial_p(
     _check_counts(successes, n)
     if n == 0:
         return np.nan
-    return float(stats.binomtest(successes, n, p=p, alternative=alternative).pvalue)
+    return float(scipy.stats.binomtest(successes, n, p=p, alternative=alternative).pvalue)
 
 
 def ratio_bootstrap(

@@ -142,7 +142,8 @@ def lhotse_module(module: str) -> Any:
         return import_module(module)
     except ImportError as error:
         raise MissingExtra(
-            f"expected lhotse to read a public corpus, got {error}; pip install lhotse urllib3."
+            f"LibriSpeech and Speech Commands as downloaded are read by the package lhotse, got {error}; "
+            'pip install "sottovoce[corpora]".'
         ) from error
 
 

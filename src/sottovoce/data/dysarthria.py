@@ -12,9 +12,9 @@ from functools import lru_cache
 from typing import final
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d, uniform_filter1d
-from scipy.signal import resample_poly
 
 from sottovoce.data.source_filter import (
     HOP,
@@ -211,7 +211,7 @@ class _Grains:
     """Pieces of a source laid over one another at any fraction of a sample."""
 
     def __init__(self, speech: Speech, samples: int) -> None:
-        self._kept = resample_poly(np.pad(speech.source, _REACH), _FINE, 1)
+        self._kept = scipy.signal.resample_poly(np.pad(speech.source, _REACH), _FINE, 1)
         self._out = np.zeros(samples + 2 * _REACH)
         self._pulses = speech.pulses
         self._between = (speech.pulses[1:] + speech.pulses[:-1]) / 2

@@ -12,10 +12,10 @@ from itertools import pairwise
 from typing import final
 
 import numpy as np
+import scipy
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from scipy.ndimage import binary_closing, binary_opening, gaussian_filter1d, median_filter
-from scipy.signal import lfilter
 
 Floats = NDArray[np.float64]
 
@@ -63,7 +63,7 @@ class Speech:
 
 def analyse(waveform: Floats) -> Speech:
     """`(time,)` at 16 kHz in its parts."""
-    emphasised = lfilter([1.0, -PREEMPHASIS], [1.0], waveform)
+    emphasised = scipy.signal.lfilter([1.0, -PREEMPHASIS], [1.0], waveform)
     filters = predict(_frames(emphasised, _WINDOW) * np.hanning(_WINDOW))
     source = _leftover(emphasised, filters)
     level = 10 * np.log10(np.mean(_frames(waveform, _WINDOW) ** 2, axis=1) + 1e-10)
@@ -193,7 +193,7 @@ def line_spectrum(filters: Floats) -> Floats:
     padded = np.pad(filters, ((0, 0), (0, 1)))
     total, gap = padded + padded[:, ::-1], padded - padded[:, ::-1]
     # The roots at -1 and 1 are always there: divided out, both are cosine sums of half the order.
-    total, gap = lfilter([1.0], [1.0, 1.0], total), lfilter([1.0], [1.0, -1.0], gap)
+    total, gap = scipy.signal.lfilter([1.0], [1.0, 1.0], total), scipy.signal.lfilter([1.0], [1.0, -1.0], gap)
     found = [_cosine_roots(part[:, : ORDER // 2 + 1]) for part in (total, gap)]
     return np.sort(np.concatenate(found, axis=1), axis=1)
 
@@ -244,7 +244,7 @@ def _leftover(emphasised: Floats, filters: Floats) -> Floats:
 
 def resonate(source: Floats, filters: Floats, frame: NDArray[np.int64]) -> Floats:
     """Speech from a source `(time,)` and the filter that each sample goes through."""
-    return lfilter([1.0], [1.0, -PREEMPHASIS], _through(source, filters, frame))
+    return scipy.signal.lfilter([1.0], [1.0, -PREEMPHASIS], _through(source, filters, frame))
 
 
 def _through(source: Floats, filters: Floats, frame: NDArray[np.int64]) -> Floats:
@@ -257,7 +257,7 @@ def _through(source: Floats, filters: Floats, frame: NDArray[np.int64]) -> Float
         # What scipy.signal.lfiltic gives, in a tenth of its time: this runs every 5 ms.
         past = out[start : start + order][::-1]
         state = -np.correlate(poles[1:], past, "full")[order - 1 :]
-        out[start + order : end + order], _ = lfilter([1.0], poles, source[start:end], zi=state)
+        out[start + order : end + order], _ = scipy.signal.lfilter([1.0], poles, source[start:end], zi=state)
     return out[order:]
 
 

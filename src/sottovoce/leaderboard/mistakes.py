@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from sottovoce.auditing.defense import Defense
 from sottovoce.auditing.parts import Part
@@ -169,7 +169,7 @@ def _spans(figure: Figure, rows: Rows) -> bool:
 def _bear_rate(rows: Rows, told: float, n: int) -> bool:
     """Whether clips drawn blindly of `n` can be had with this rate among all of them."""
     n = max(n, len(rows))
-    drawn, count = stats.hypergeom(n, round(told * n), len(rows)), sum(it for it, _ in rows)
+    drawn, count = scipy.stats.hypergeom(n, round(told * n), len(rows)), sum(it for it, _ in rows)
     return float(min(drawn.sf(count - 1), drawn.cdf(count))) > RARE
 
 
@@ -181,4 +181,4 @@ def _bear_errors(rows: Rows, told: float) -> bool:
     rate = parts[:, 0].sum() / words
     spread = math.sqrt(((parts[:, 0] - rate * parts[:, 1]) ** 2).sum()) / words
     unseen = -math.log(RARE) / len(rows) * max(rate, 1.0)
-    return bool(rate - told <= stats.norm.isf(RARE) * spread + unseen)
+    return bool(rate - told <= scipy.stats.norm.isf(RARE) * spread + unseen)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln
-from scipy.stats import rankdata
 
 from sottovoce.errors import InputError
 
@@ -107,7 +107,7 @@ def signed_rank_test(differences: ArrayLike) -> SignedRanks:
     if not len(gaps):
         return SignedRanks(0.0, np.nan, 0)
     # Midranks are whole numbers of halves, so that sums of their doubles can be counted.
-    doubled = np.rint(2 * rankdata(np.abs(gaps))).astype(np.int64)
+    doubled = np.rint(2 * scipy.stats.rankdata(np.abs(gaps))).astype(np.int64)
     ways = np.zeros(int(doubled.sum()) + 1)
     ways[0] = 1.0
     for rank in doubled.tolist():

@@ -7,8 +7,8 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import stats
 
 from sottovoce.core.statistics import Interval, ratio_bootstrap
 from sottovoce.listening.exact import holm, signed_rank_test
@@ -111,7 +111,7 @@ def t_interval(values: NDArray[np.float64], *, level: float = 0.95) -> Interval:
     """Mean with Student's interval; one value has no interval."""
     if len(values) < 2:
         return Interval(float(values.mean()) if len(values) else np.nan, np.nan, np.nan, len(values))
-    reach = stats.t.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    reach = scipy.stats.t.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
     mean = float(values.mean())
     # Ratings end at 0 and 100, and so does what their mean can be.
     return Interval(mean, max(0.0, mean - float(reach)), min(100.0, mean + float(reach)), len(values))

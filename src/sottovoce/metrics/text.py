@@ -1,15 +1,16 @@
-"""What an attack did to the words: errors counted by jiwer in texts that Whisper's normaliser has cleaned."""
+"""What an attack did to the words: errors counted in texts that Whisper's normaliser has cleaned."""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import ClassVar, Literal, NamedTuple, final
 
-import jiwer
 import torch
+from rapidfuzz.distance import Levenshtein
 from torch import Tensor
 
 from sottovoce.core.attack import Trial
@@ -43,16 +44,19 @@ class Edits(NamedTuple):
 @lru_cache(maxsize=8192)
 def word_edits(reference: str, heard: str, language: str = "en") -> Edits:
     """Edits in words, after normalising both texts."""
-    texts = [" ".join(split_words(normalise(text, language), language)) for text in (reference, heard)]
-    found = jiwer.process_words(*texts)
-    return Edits(found.hits, found.substitutions, found.deletions, found.insertions)
+    return _count(*(split_words(normalise(text, language), language) for text in (reference, heard)))
 
 
 @lru_cache(maxsize=8192)
 def character_edits(reference: str, heard: str, language: str = "en") -> Edits:
     """Edits in characters, spaces among them, after normalising both texts."""
-    found = jiwer.process_characters(normalise(reference, language), normalise(heard, language))
-    return Edits(found.hits, found.substitutions, found.deletions, found.insertions)
+    return _count(normalise(reference, language), normalise(heard, language))
+
+
+def _count(reference: Sequence[str], heard: Sequence[str]) -> Edits:
+    kinds = Counter(edit.tag for edit in Levenshtein.editops(reference, heard))
+    hits = len(reference) - kinds["replace"] - kinds["delete"]
+    return Edits(hits, kinds["replace"], kinds["delete"], kinds["insert"])
 
 
 class TextMetric(Metric):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import jiwer
+from rapidfuzz.distance import Levenshtein
 
 from sottovoce.core.words import SPACELESS, normalise, split_words
 
@@ -27,9 +27,11 @@ def mark_words(reference: str, heard: str, language: str = "") -> list[Piece]:
     said, found = (split_words(normalise(text, language), language) for text in (reference, heard))
     gap = "" if language in SPACELESS else " "
     pieces = []
-    for chunk in jiwer.process_words(" ".join(said), " ".join(found)).alignments[0]:
-        old = gap.join(said[chunk.ref_start_idx : chunk.ref_end_idx])
-        new = gap.join(found[chunk.hyp_start_idx : chunk.hyp_end_idx])
-        instead_of = old if chunk.type == "substitute" else ""
-        pieces.append(Piece(chunk.type, old if chunk.type == "delete" else new, instead_of))
+    for run in Levenshtein.opcodes(said, found):
+        old = gap.join(said[run.src_start : run.src_end])
+        new = gap.join(found[run.dest_start : run.dest_end])
+        if run.tag == "replace":
+            pieces.append(Piece("substitute", new, old))
+        else:
+            pieces.append(Piece(run.tag, old if run.tag == "delete" else new))
     return pieces

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from matplotlib.figure import Figure
-
 from sottovoce.core.statistics import Interval
-from sottovoce.studies.draw import INK, SOFT
+from sottovoce.studies.draw import INK, SOFT, canvas
 from sottovoce.studies.study import Drawing, Sheet
 from sottovoce.studies.text import MISSING, percent_interval
 from sottovoce.studies.trends import Trend, trend_sheet
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from sottovoce.studies.a3 import Point, QualityBench
 
 NO_DIFFERENCE = {"stoi": 1.0, "pesq": 4.64, "cd": 0.0, "fwssnr": 35.0, "auditory": 0.0, "learned": 0.0}
@@ -99,7 +99,7 @@ def _figure(bench: QualityBench) -> Figure:
     panels = bench.judges
     columns = 3
     lines = max(1, math.ceil((len(panels) + 1) / columns))
-    figure = Figure(figsize=(11, 3.0 * lines), layout="constrained")
+    figure = canvas((11, 3.0 * lines))
     every = figure.subplots(lines, columns, squeeze=False).flat
     for axes, judge in zip(every, panels, strict=False):
         axes.axhline(NO_DIFFERENCE[judge.id], color=INK, linewidth=0.6)

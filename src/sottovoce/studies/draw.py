@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import matplotlib
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from sottovoce.core.statistics import Interval
 from sottovoce.studies.paper_v import ACCEPTED_DB
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Floats = NDArray[np.float64]
 Panel = tuple[str, Mapping[str, Floats]]
@@ -20,6 +21,13 @@ Sweep = tuple[str, Literal["log", "linear"], Mapping[str, tuple[list[float], lis
 
 INK, SOFT, OURS, PAPERS = "#1f2933", "#9aa5b1", "#0b7285", "#e8590c"
 MARKS = "osv^<>DPXhd*"
+
+
+def canvas(size: tuple[float, float]) -> Figure:
+    """An empty figure of `size` inches. matplotlib is loaded here: who draws nothing does not wait for it."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=size, layout="constrained")
 
 
 def bars(
@@ -33,7 +41,7 @@ def bars(
 
     top: of the scale; None: as the values need.
     """
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    figure = canvas((9, 3.6))
     axes = figure.subplots()
     places, values = np.arange(len(ours)), np.array([found.value for found in ours.values()])
     low, high = (
@@ -56,8 +64,8 @@ def curves(panels: Sequence[Sweep], *, label: str = "fooling ratio, %", top: flo
 
     top: of the scale; None: as the values need.
     """
-    figure = Figure(figsize=(9, 3.6 * len(panels)), layout="constrained")
-    colours = matplotlib.colormaps["tab20"].colors  # type: ignore[attr-defined]
+    figure = canvas((9, 3.6 * len(panels)))
+    colours = _colours("tab20")
     for axes, (title, scale, found) in zip(
         figure.subplots(len(panels), squeeze=False)[:, 0], panels, strict=True
     ):
@@ -83,9 +91,9 @@ def bands(
 
     marks: levels drawn across the figure, each with its colour.
     """
-    figure = Figure(figsize=(9, 4.2), layout="constrained")
+    figure = canvas((9, 4.2))
     axes = figure.subplots()
-    colours = matplotlib.colormaps["tab10"].colors  # type: ignore[attr-defined]
+    colours = _colours("tab10")
     for number, (name, (places, means, deviations)) in enumerate(lines.items()):
         mark, colour = MARKS[number % len(MARKS)], colours[number % len(colours)]
         axes.plot(places, means, marker=mark, markersize=4, linewidth=1.4, color=colour, label=name)
@@ -105,9 +113,9 @@ def groups(found: Mapping[str, Mapping[str, Interval | None]], *, label: str) ->
     found: series, then groups; a series without a value in a group leaves its place empty.
     """
     names = list(dict.fromkeys(name for series in found.values() for name in series))
-    figure = Figure(figsize=(9, 3.8), layout="constrained")
+    figure = canvas((9, 3.8))
     axes = figure.subplots()
-    colours = matplotlib.colormaps["tab10"].colors  # type: ignore[attr-defined]
+    colours = _colours("tab10")
     width = 0.8 / max(len(found), 1)
     for number, (series, values) in enumerate(found.items()):
         known = [(place, one) for place, name in enumerate(names) if (one := values.get(name)) is not None]
@@ -130,7 +138,7 @@ def boxes(grid: Sequence[Sequence[Panel]], lines_db: Sequence[float] = (ACCEPTED
     panels = [panel for row in grid for panel in row]
     labels = max([list(levels) for _, levels in panels], key=len)
     size = (max(6.5, 4.8 * len(grid[0])), 3.9 * len(grid))
-    figure = Figure(figsize=size, layout="constrained")
+    figure = canvas(size)
     every = figure.subplots(len(grid), len(grid[0]), squeeze=False, sharex="row", sharey=True)
     for axes, (title, levels) in zip(every.flat, panels, strict=True):
         for line in lines_db:
@@ -164,7 +172,7 @@ def _box(axes: Axes, place: int, values: Floats) -> None:
 
 def heat_map(counts: NDArray[np.int_], classes: Sequence[str]) -> Figure:
     """Clips by class (rows) and decision (columns), shaded by the share of the row."""
-    figure = Figure(figsize=(6.5, 5.8), layout="constrained")
+    figure = canvas((6.5, 5.8))
     axes = figure.subplots()
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
@@ -175,6 +183,13 @@ def heat_map(counts: NDArray[np.int_], classes: Sequence[str]) -> Figure:
     axes.set(xticks=places, yticks=places, yticklabels=classes, xlabel="decision", ylabel="class")
     axes.set_xticks(places, classes, rotation=45, ha="right")
     return figure
+
+
+def _colours(name: str) -> Sequence[Any]:
+    from matplotlib import colormaps
+
+    colours: Sequence[Any] = colormaps[name].colors  # type: ignore[attr-defined]
+    return colours
 
 
 def _plain(figure: Figure) -> Figure:

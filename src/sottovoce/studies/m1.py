@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from sottovoce import __version__
 from sottovoce.core.batch import AudioBatch
@@ -17,8 +16,11 @@ from sottovoce.data.corpora import open_corpus
 from sottovoce.data.load import collate
 from sottovoce.perception.perturbations import CATEGORIES, MAKERS, Direction
 from sottovoce.studies import m1_measure as measure
-from sottovoce.studies.draw import curves
+from sottovoce.studies.draw import canvas, curves
 from sottovoce.studies.study import Choice, Drawing, Result, Sheet, Study, Tell, default_folder, find_scale
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SAMPLE_RATE = 16_000
 STRENGTHS = (0.0, 25.0, 50.0, 75.0, 100.0)
@@ -220,7 +222,7 @@ def _growth_sheet(title: str, growth: dict[str, list[Any]]) -> Sheet:
 
 
 def _gallery(bench: PerturbationBench) -> Figure:
-    figure = Figure(figsize=(12, 6.4), layout="constrained")
+    figure = canvas((12, 6.4))
     names = ["clean", *MAKERS]
     grid = figure.subplots(3, 5, sharex=True, sharey=True)
     one = bench.clips.select([0])

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from sottovoce.core.statistics import Interval
-from sottovoce.studies.draw import INK, OURS, PAPERS, SOFT
+from sottovoce.studies.draw import INK, OURS, PAPERS, SOFT, canvas
 from sottovoce.studies.paper_m import TABLE_2
 from sottovoce.studies.study import Drawing, Sheet
 from sottovoce.studies.text import MISSING, percent, percent_interval
@@ -18,6 +17,8 @@ from sottovoce.studies.trends import Trend, trend_sheet
 from sottovoce.studies.validation import Agreement, heard_shares, ratings_table, spearman_difference
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from sottovoce.studies.m4 import ValidationBench
 
 LEARNED = "learned-scratch"
@@ -213,7 +214,7 @@ def drawings(bench: ValidationBench, order: Sequence[str], found: Mapping[str, A
 def _bars(bench: ValidationBench, order: Sequence[str], found: Mapping[str, Agreement]) -> Figure:
     titles = {judge.id: judge.title for judge in bench.judges}
     known = [name for name in order if not math.isnan(found[name].spearman_conditions.value)]
-    figure = Figure(figsize=(9, 0.8 + 0.28 * len(known)), layout="constrained")
+    figure = canvas((9, 0.8 + 0.28 * len(known)))
     axes = figure.subplots()
     for place, name in enumerate(known):
         one = found[name].spearman_conditions
@@ -232,7 +233,7 @@ def _scatter(bench: ValidationBench, order: Sequence[str]) -> Figure:
     ids = {judge.id: judge for judge in bench.judges}
     columns = 4
     lines = max(1, math.ceil(len(order) / columns))
-    figure = Figure(figsize=(11, 2.5 * lines), layout="constrained")
+    figure = canvas((11, 2.5 * lines))
     every = figure.subplots(lines, columns, squeeze=False)
     ratings = ratings_table(bench.test, bench.codecs)
     for axes, name in zip(every.flat, order, strict=False):

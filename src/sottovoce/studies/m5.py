@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from sottovoce.core.statistics import Interval, ratio_bootstrap, ratio_difference
@@ -16,6 +15,9 @@ from sottovoce.studies.m5_pairs import export_pairs, rivals_of
 from sottovoce.studies.study import Drawing, Result, Sheet, Study
 from sottovoce.studies.text import MISSING
 from sottovoce.studies.trends import Trend, trend_sheet
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 OURS = "learned"
 HEARD = "heard"

@@ -8,16 +8,17 @@ import json
 import math
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib
 from jinja2 import Environment
 from markupsafe import Markup
-from matplotlib.figure import Figure
 
 from sottovoce.core.statistics import Interval
 from sottovoce.errors import StoreError
 from sottovoce.studies.study import Result, Stage, Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PAGE = """<!doctype html>
 <html lang="en">
@@ -122,6 +123,8 @@ def _render(study: Study[Any], bench: Stage, result: Result) -> str:
 
 
 def _svg(figure: Figure) -> str:
+    import matplotlib
+
     target = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "sottovoce"}):
         figure.savefig(target, format="svg", metadata={"Date": None})

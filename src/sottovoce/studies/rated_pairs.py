@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 import numpy as np
+import scipy
 import torch
 from numpy.typing import NDArray
-from scipy.signal import correlate
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.data.mushra import Mushra, Rated
@@ -91,7 +91,9 @@ def _best_lag(clean: Floats, changed: Floats, longest: int, *, margin: float = 0
     """The lag at which rows `(rows, time)` match best, and how well; 0 where that is no worse by `margin`."""
     size = min(clean.shape[1], changed.shape[1])
     inner = clean[:, longest : size - longest]
-    products = sum(correlate(row, part, "valid") for row, part in zip(changed[:, :size], inner, strict=True))
+    products = sum(
+        scipy.signal.correlate(row, part, "valid") for row, part in zip(changed[:, :size], inner, strict=True)
+    )
     squares = np.concatenate([[0.0], np.cumsum((changed[:, :size] ** 2).sum(axis=0))])
     energy = squares[inner.shape[1] :] - squares[: len(squares) - inner.shape[1]]
     scale = np.sqrt(np.maximum(energy, 1e-20) * max(float((inner**2).sum()), 1e-20))

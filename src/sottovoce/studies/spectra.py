@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import soundfile
 import torch
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from sottovoce.core.record import Record
+from sottovoce.studies.draw import canvas
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Floats = NDArray[np.float64]
 WINDOW, HOP = 400, 160
@@ -63,7 +66,7 @@ def share_below(examples: Iterable[Example], hz: float) -> float:
 
 
 def draw_levels(levels: dict[str, Floats], sample_rate: int) -> Figure:
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    figure = canvas((9, 3.6))
     axes = figure.subplots()
     for name, values in levels.items():
         axes.plot(np.linspace(0, sample_rate / 2000, len(values)), values, linewidth=1.4, label=name)
@@ -75,7 +78,7 @@ def draw_levels(levels: dict[str, Floats], sample_rate: int) -> Figure:
 
 def draw_ratio(example: Example) -> Figure:
     """The SNR of every cell of one clip's spectrogram."""
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    figure = canvas((9, 3.6))
     axes = figure.subplots()
     ratio = _db(example.clean) - _db(example.delta)
     extent = (0.0, ratio.shape[1] * HOP / example.sample_rate, 0.0, example.sample_rate / 2000)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import stats
 
 from sottovoce.core.statistics import Interval
 from sottovoce.data.mushra import Mushra
@@ -85,7 +85,7 @@ def pearson(values: Floats, ratings: Floats) -> Floats:
 
 def spearman(values: Floats, ratings: Floats) -> Floats:
     """Of each row `(rows, n)`; an infinite value is above all others."""
-    return pearson(*(stats.rankdata(table, axis=1, nan_policy="omit") for table in (values, ratings)))
+    return pearson(*(scipy.stats.rankdata(table, axis=1, nan_policy="omit") for table in (values, ratings)))
 
 
 def ratings_table(test: Mushra, conditions: Sequence[str]) -> Floats:
@@ -132,7 +132,7 @@ def heard_shares(test: Mushra, conditions: Sequence[str]) -> Floats:
 def _excludes_zero(gaps: Floats, level: float) -> bool:
     if len(gaps) < 2:
         return False
-    reach = stats.t.ppf((1 + level) / 2, len(gaps) - 1) * gaps.std(ddof=1) / np.sqrt(len(gaps))
+    reach = scipy.stats.t.ppf((1 + level) / 2, len(gaps) - 1) * gaps.std(ddof=1) / np.sqrt(len(gaps))
     return bool(abs(gaps.mean()) > reach)
 
 

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, final
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import rankdata
 
 BINS = 10
 Floats = NDArray[np.float64]
@@ -61,7 +61,7 @@ def area_under_curve(scores: Floats, yes: Floats, no: Floats) -> float:
         return float("nan")
     repeats = np.concatenate([np.repeat(scores, yes.astype(int)), np.repeat(scores, no.astype(int))])
     count = int(yes.sum())
-    ranks = rankdata(repeats)[:count].sum()
+    ranks = scipy.stats.rankdata(repeats)[:count].sum()
     return float((ranks - count * (count + 1) / 2) / (count * no.sum()))
 
 

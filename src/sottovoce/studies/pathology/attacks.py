@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, final
 
 import numpy as np
+import scipy
 import torch
 from numpy.typing import NDArray
-from scipy.signal import welch
 from torch import Tensor
 
 from sottovoce.attacks.pgd import Pgd
@@ -221,7 +221,7 @@ def mean_psd(pairs: Pairs) -> dict[str, list[float]]:
 
 
 def _psd(waveform: NDArray[np.float64], sample_rate: int) -> NDArray[np.float64]:
-    found: NDArray[np.float64] = welch(waveform, sample_rate, nperseg=WELCH)[1]
+    found: NDArray[np.float64] = scipy.signal.welch(waveform, sample_rate, nperseg=WELCH)[1]
     return found
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from sottovoce.studies.a3 import JUDGES
 from sottovoce.studies.a3_sheets import NO_DIFFERENCE
-from sottovoce.studies.draw import INK, PAPERS, bands
+from sottovoce.studies.draw import INK, PAPERS, bands, canvas
 from sottovoce.studies.pathology import plan as plans
 from sottovoce.studies.pathology.attacks import CLEAN, cell
 from sottovoce.studies.pathology.bench import Floats, PathologyBench
@@ -19,6 +19,9 @@ from sottovoce.studies.pathology.plan import CLAIMED_DB
 from sottovoce.studies.pathology.sheets import HARDENED, SERIES, SPECTRA
 from sottovoce.studies.spectra import draw_levels
 from sottovoce.studies.study import Drawing
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Series = dict[str, tuple[str, Callable[[int], str]]]
 # A density of zero has no level; this is far below half a step of 16 bits.
@@ -87,7 +90,7 @@ def _quality(bench: PathologyBench) -> Figure | None:
     known = [one for one in JUDGES if one.id not in bench.absent]
     if not bench.quality or not known:
         return None
-    figure = Figure(figsize=(11, 6), layout="constrained")
+    figure = canvas((11, 6))
     for axes, judge in zip(figure.subplots(2, 3).flat, JUDGES, strict=True):
         axes.set_title(judge.title, fontsize=9)
         axes.axhline(NO_DIFFERENCE[judge.id], color=INK, linewidth=0.6)
