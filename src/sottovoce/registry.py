@@ -281,7 +281,7 @@ def _settings_of(maker: Any) -> tuple[dict[str, Any], set[str]]:
 def _defaults_of(maker: Any) -> dict[str, Any]:
     if is_dataclass(maker):
         # These belong to a goal's life with a batch and a target, not to its settings.
-        taken = [item for item in fields(maker) if item.init and item.name not in ("references", "canonical")]
+        taken = [item for item in fields(maker) if item.init and not item.metadata.get("bound")]
         return {
             item.name: item.default if item.default_factory is MISSING else item.default_factory()
             for item in taken

@@ -131,7 +131,8 @@ def test_no_attack_at_all(mean_model: str, mean_clips: Path, tmp_path: Path) -> 
     assert "nothing was attacked" in viewed.output
     dry = audit(*words, "--out", "other", "--dry-run")
     assert "6 clips x 1 cells = 6 trials" in dry.output
-    assert "in all 6 passes forward and 0 back" in dry.output
+    # One of each clip; and before, four clips are decoded and scored twice.
+    assert "in all 22 passes forward and 0 back" in dry.output
     told = refused(*words, "--snr", "30", "--goals", "evade")
     assert "expected no goals and no budgets with --attacks none, got --snr, --goals" in told
     assert "expected none alone" in refused(*words[:-1], "none,pgd")

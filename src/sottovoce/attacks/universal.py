@@ -90,9 +90,8 @@ class Crowd:
 
     def story(self, attack: Any, fooled: int) -> str:
         """How a perturbation was made, as JSON: the settings, and how many of the clips it fools."""
-        aim = {item.name: getattr(self.goal, item.name) for item in fields(self.goal)}
-        for name in ("references", "canonical", "truths"):
-            aim.pop(name)
+        settings = [item.name for item in fields(self.goal) if not item.metadata.get("bound")]
+        aim = {name: getattr(self.goal, name) for name in settings}
         facts = {
             "attack": {"kind": type(attack).__name__, **asdict(attack)},
             "goal": {"kind": type(self.goal).__name__, **aim},

@@ -18,6 +18,7 @@ from sottovoce.core.ranges import Count
 from sottovoce.core.strict import STRICT
 from sottovoce.core.target import Scores, Target
 from sottovoce.data.load import Clip, collate
+from sottovoce.errors import exits_are_errors
 
 CLIPS = 4
 """Clips that are decoded twice."""
@@ -73,7 +74,8 @@ def hear_twice(target: Target, clips: Sequence[Clip], *, batch: int, device: str
 
 def _heard(target: Target, clips: Sequence[Clip], device: str, draws: Draws) -> Repeated:
     try:
-        rows = list(_differing(target, collate(clips).to(device), draws))
+        with exits_are_errors():
+            rows = list(_differing(target, collate(clips).to(device), draws))
     # Someone's own model may raise anything.
     except Exception:
         if len(clips) == 1:

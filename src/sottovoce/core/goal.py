@@ -21,6 +21,10 @@ JudgedBy = Literal["errors", "change", "goal"]
 change: another answer than to the clean clip; goal: what the goal asks for, such as a text to force."""
 
 
+BOUND = {"bound": True}
+"""Marks the fields of a goal that come with its clips; the others are settings."""
+
+
 def _as_is(text: str) -> str:
     return text
 
@@ -58,9 +62,11 @@ class Goal(ABC):
     about: ClassVar[str] = "text"
     """What the references are: a "text", or the "language" that is heard."""
 
-    references: tuple[str, ...] = field(default=(), kw_only=True)
-    canonical: Callable[[str], str] = field(default=_as_is, kw_only=True, repr=False, compare=False)
-    truths: tuple[Truth | None, ...] = field(default=(), kw_only=True)
+    references: tuple[str, ...] = field(default=(), kw_only=True, metadata=BOUND)
+    canonical: Callable[[str], str] = field(
+        default=_as_is, kw_only=True, repr=False, compare=False, metadata=BOUND
+    )
+    truths: tuple[Truth | None, ...] = field(default=(), kw_only=True, metadata=BOUND)
 
     @abstractmethod
     def objective(self, target: Target, batch: AudioBatch, *, draws: Draws) -> Tensor:
