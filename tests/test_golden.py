@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -26,7 +26,7 @@ from sottovoce import registry
 from sottovoce.audit.about import About
 from sottovoce.audit.certify import CertifyPlan
 from sottovoce.audit.certify_store import Certified
-from sottovoce.audit.grid import make_grid
+from sottovoce.audit.grid import Grid, make_grid
 from sottovoce.audit.plan import Plan
 from sottovoce.audit.presets import PRESETS, fill
 from sottovoce.audit.rule import Rule
@@ -36,6 +36,9 @@ from sottovoce.errors import MissingExtra
 from sottovoce.leaderboard.claim import SCHEMA as CLAIM_SCHEMA
 from sottovoce.leaderboard.claim import schema_text
 from sottovoce.listening.study import PRESETS as LISTENING_PRESETS
+from sottovoce.studies.ask import Ask
+from sottovoce.studies.asr_plans import PLANS as STUDY_PLANS
+from sottovoce.studies.certify_plans import o16
 from sottovoce.studies.pathology.plan import PLANS as PATHOLOGY_SCALES
 from sottovoce.studies.study import SCALES
 
@@ -224,50 +227,43 @@ def kinds(model: str) -> Literal["class", "words"]:
     return "words" if model.startswith("recogniser") else "class"
 
 
-def plans_of(entries: Lines) -> dict[str, Plan]:
-    found = make_grid(entries).plans(kinds)
+@pytest.fixture(scope="module")
+def cases() -> dict[str, tuple[Grid, dict[str, Plan]]]:
+    """The plans of `plans.yaml`, checked."""
+    written: dict[str, Lines] = yaml.safe_load((GOLDEN / "plans.yaml").read_text(encoding="utf-8"))
+    grids = {case: make_grid(entries) for case, entries in written.items()}
+    return {case: (grid, checked(grid)) for case, grid in grids.items()}
+
+
+def checked(grid: Grid) -> dict[str, Plan]:
+    found = grid.plans(kinds)
     for plan in found.values():
         plan.check()
     return found
 
 
-def cases() -> dict[str, Lines]:
-    found: dict[str, Lines] = yaml.safe_load((GOLDEN / "plans.yaml").read_text(encoding="utf-8"))
-    return found
-
-
-def test_cell_ids() -> None:
+def test_cell_ids(cases: dict[str, tuple[Grid, dict[str, Plan]]]) -> None:
     found = {
         f"{case}: {name}: {cell.id}": [
-            cell.defense,
-            cell.attacker,
-            *map(str, (cell.attack, cell.goal, cell.budget)),
+            cell.defense, cell.attacker, *map(str, (cell.attack, cell.goal, cell.budget))
         ]
-        for case, entries in cases().items()
-        for name, plan in plans_of(entries).items()
+        for case, (_, plans) in cases.items()
+        for name, plan in plans.items()
         for cell in plan.cells()
-    }
-    assert max(len(key.rpartition(": ")[2]) for key in found) <= 200
+    }  # fmt: skip
     compare("cells", found)
 
 
-def test_run_ids_and_plan_files(pinned: None) -> None:
+def test_run_ids_and_plan_files(cases: dict[str, tuple[Grid, dict[str, Plan]]], pinned: None) -> None:
     found: Lines = {}
-    for case, entries in cases().items():
-        grid = make_grid(entries)
-        whole = grid.resolved(kinds)
+    for case, (grid, plans) in cases.items():
         found[f"{case}: as typed"] = [grid.run_id, *grid.to_yaml().splitlines()]
-        found[f"{case}: resolved"] = whole.run_id
-        for name, plan in plans_of(entries).items():
+        found[f"{case}: resolved"] = grid.resolved(kinds).run_id
+        for name, plan in plans.items():
             found[f"{case}: {name}"] = [plan.run_id, *plan.to_yaml().splitlines()]
+            (again,) = make_grid(yaml.safe_load(plan.to_yaml())).plans(kinds).values()
+            assert (again.run_id, again.to_yaml()) == (plan.run_id, plan.to_yaml()), "read as it was written"
     compare("plans", found)
-
-
-def test_a_plan_file_is_read_as_the_plan_that_wrote_it(pinned: None) -> None:
-    for case, entries in cases().items():
-        for plan in plans_of(entries).values():
-            (again,) = plans_of(yaml.safe_load(plan.to_yaml())).values()
-            assert (again.run_id, again.to_yaml()) == (plan.run_id, plan.to_yaml()), case
 
 
 def test_plans_of_certificates(pinned: None) -> None:
@@ -283,6 +279,21 @@ def test_plans_of_certificates(pinned: None) -> None:
     compare(
         "certify_plans", {case: [plan.run_id, *plan.to_yaml().splitlines()] for case, plan in plans.items()}
     )
+
+
+def test_plans_of_studies(pinned: None) -> None:
+    """Run ids by the name of each plan's folder, so that a study goes on where it was."""
+    makers: dict[str, Callable[[Ask], Mapping[str, Plan | CertifyPlan]]] = {**STUDY_PLANS, "O16": o16}
+    found = {
+        f"{study}, {scale}": {name: plan.run_id for name, plan in plans(strings(scale)).items()}
+        for study, plans in makers.items()
+        for scale in ("mini", "full")
+    }
+    compare("study_plans", found)
+
+
+def strings(scale: Literal["mini", "full"]) -> Ask:
+    return Ask(scale=scale, model="recogniser", data="strings")
 
 
 # Files
@@ -367,43 +378,66 @@ def typed(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     return code or 0
 
 
-RUN = (
-    "audit",
-    "--model",
-    "python:mean_model:make",
-    "--data",
-    "clips",
-    "--snr=-3",
-    "--metrics",
-    "success,snr",
-)
+MEAN = ("--model", "python:mean_model:make", "--data", "clips")
+RUN = ("audit", *MEAN, "--snr=-3", "--metrics", "success,snr")
 
 
 def test_files_of_a_run(
-    mean_model: str, mean_clips: Path, pinned: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mean_model: str,
+    mean_clips: Path,
+    pinned: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Names of files, with the folder that is chosen where none is given; entries of those in JSON."""
-    defended = (
-        "--attacks",
-        "noise,pgd(steps=2),universal-gradient(epochs=1)",
-        "--defenses",
-        "none,quantise(bits=8)",
-        "--limit",
-        "4",
-    )
-    assert typed(monkeypatch, *RUN, *defended, "--probe", "1", "--audio", "all") == 0
-    (folder,) = (tmp_path / "runs").iterdir()
-    found: Lines = {path: "" for path in files_below(tmp_path / "runs")}
-    for name in ("about.json", "corpus.json", "trials.jsonl", "probes.jsonl"):
-        lines = (folder / name).read_text(encoding="utf-8").splitlines()
-        content = json.loads(lines[0] if name.endswith("jsonl") else "".join(lines))
-        found[f"{folder.name}/{name}"] = list(content)
-    found["versions in about.json"] = list(json.loads((folder / "about.json").read_text())["versions"])
+    attacks = ("--attacks", "noise,pgd(steps=2),universal-gradient(epochs=1)", "--limit", "4")
+    defended = ("--defenses", "none,quantise(bits=8)", "--black-box", "genetic(steps=2, population=4)")
+    found: Lines = {}
+    assert typed(monkeypatch, *RUN, *attacks, *defended, "--probe", "1", "--audio", "all", "--json") == 0
+    found["audit --json"] = entries_of(json.loads(capsys.readouterr().out))
+    few = ("--limit", "2", "--passes", "16", "--select", "4", "--alpha", "0.1")
+    assert typed(monkeypatch, "certify", *MEAN, *few, "--json") == 0
+    found["certify --json"] = entries_of(json.loads(capsys.readouterr().out))
+    for path in sorted((tmp_path / "runs").rglob("*")):
+        if path.is_file():
+            found[path.relative_to(tmp_path).as_posix()] = entries_of(first_json(path))
     compare("run_folder", found)
 
 
-def files_below(folder: Path) -> list[str]:
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+@pytest.mark.slow
+def test_files_of_a_grid(
+    mean_model: str, mean_clips: Path, pinned: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = ("--attacks", "noise,fgsm", "--probe", "0", "--audio", "none", "--seeds", "0,1")
+    assert typed(monkeypatch, *RUN, *quick) == 0
+    files = sorted(path for path in (tmp_path / "runs").rglob("*") if path.is_file())
+    compare(
+        "grid_folder", {path.relative_to(tmp_path).as_posix(): entries_of(first_json(path)) for path in files}
+    )
+
+
+def first_json(path: Path) -> Any:
+    """What a file in JSON holds, or its first line."""
+    if path.suffix not in (".json", ".jsonl"):
+        return None
+    text = path.read_text(encoding="utf-8")
+    return json.loads(text.splitlines()[0] if path.suffix == ".jsonl" else text)
+
+
+def entries_of(content: Any) -> list[str]:
+    """The ways to all entries, in order, each once; those of a list are one."""
+    return list(dict.fromkeys(ways(content, "")))
+
+
+def ways(content: Any, before: str) -> Iterator[str]:
+    if isinstance(content, dict):
+        for key, value in content.items():
+            yield f"{before}{key}"
+            yield from ways(value, f"{before}{key}.")
+    elif isinstance(content, list):
+        for value in content:
+            yield from ways(value, f"{before.removesuffix('.')}[].")
 
 
 def test_exit_codes(
@@ -432,8 +466,31 @@ def test_exit_code_of_a_run_that_is_stopped(
 ) -> None:
     """Stopped by the key, and asked to stop by whoever runs the machine."""
     module = tmp_path / "mean_model.py"
+    model = module.read_text()
     for number in (signal.SIGINT, signal.SIGTERM):
-        stop = f"        import os; os.kill(os.getpid(), {int(number)})\n        mean ="
-        module.write_text(module.read_text().replace("        mean =", stop, 1))
+        # A signal that nobody waits for would end the tests.
+        stop = f"import os, signal; signal.getsignal({number:d}) and os.kill(os.getpid(), {number:d})"
+        module.write_text(model.replace("        mean =", f"        {stop}\n        mean =", 1))
         sys.modules.pop("mean_model", None)
-        assert typed(monkeypatch, *RUN, "--attacks", "noise", "--out", f"stopped-{number}") == 130
+        assert typed(monkeypatch, *RUN, "--attacks", "noise", "--out", f"stopped-{number:d}") == 130
+
+
+def test_a_difference_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "GOLDEN", tmp_path)
+    monkeypatch.delenv(WRITE, raising=False)
+    (tmp_path / "some.json").write_text('{"kept": 1, "gone": [2], "other": 3}')
+    with pytest.raises(pytest.fail.Exception) as told:
+        compare("some", {"kept": 1, "other": "ü", "more": 4})
+    assert str(told.value).splitlines() == [
+        "3 differences from tests/golden/some.json, which holds what users keep:",
+        "  gone:    gone: [2]",
+        "  new:     more: 4",
+        "  changed: other",
+        "      was: 3",
+        '      is:  "ü"',
+        "Restore what it was. If the change is meant, it is a decision: write a page in docs/decisions, then "
+        "run SOTTOVOCE_WRITE_GOLDEN=1 python -m pytest tests/test_golden.py and commit both.",
+    ]
+    with pytest.raises(pytest.fail.Exception, match="another order: other stands where gone was"):
+        compare("some", {"kept": 1, "other": 3, "gone": [2]})
+    compare("some", {"kept": 1, "other": 3}, unknown=frozenset({"gone"}))
