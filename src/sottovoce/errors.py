@@ -6,13 +6,18 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 
+Place = tuple[str | int, ...]
+"""Where an entry stands in a file of entries: `("attacks", 0)` is the first item of `attacks`."""
+
 
 class SottovoceError(Exception):
     """Base of every error that sottovoce raises on purpose; the command line prints it as one line."""
 
 
 class InputError(SottovoceError, ValueError):
-    """Audio, a label, a setting or a plan that cannot be used."""
+    """Audio, a label, a setting or a plan that cannot be used. place: the entry that it is about, if any."""
+
+    place: Place = ()
 
 
 class UnknownName(InputError):

@@ -7,9 +7,11 @@ function that is called with `add`, and calls `add("attack", "mine", "my_package
 from __future__ import annotations
 
 import inspect
+import math
+import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, get_type_hints
@@ -234,7 +236,8 @@ def find(kind: str, name: str) -> Any:
     if name not in parts:
         raise UnknownName(kind, name, parts)
     module, _, attribute = parts[name].partition(":")
-    return getattr(import_module(module), attribute)
+    # An import that is there already takes as long as to build a part.
+    return getattr(sys.modules.get(module) or import_module(module), attribute)
 
 
 def build(kind: str, name: str, settings: Mapping[str, Any] | None = None) -> Any:
@@ -267,15 +270,17 @@ def defaults(kind: str, name: str) -> dict[str, Any]:
 
 def types(kind: str, name: str) -> dict[str, Any]:
     """The settings of a part in order, each with its type."""
-    return _settings_of(find(kind, name))[0]
+    return dict(_settings_of(find(kind, name))[0])
 
 
-def _settings_of(maker: Any) -> tuple[dict[str, Any], set[str]]:
+@lru_cache(maxsize=512)
+def _settings_of(maker: Any) -> tuple[Mapping[str, Any], frozenset[str]]:
     """Names and types of what a maker takes, and which of them it must be given."""
     known = _defaults_of(maker)
     function = maker.__init__ if inspect.isclass(maker) and not is_dataclass(maker) else maker
     hints = get_type_hints(function)
-    return {key: hints.get(key, Any) for key in known}, {key for key in known if known[key] is MISSING}
+    required = frozenset(key for key in known if known[key] is MISSING)
+    return {key: hints.get(key, Any) for key in known}, required
 
 
 def _defaults_of(maker: Any) -> dict[str, Any]:
@@ -296,11 +301,31 @@ def _defaults_of(maker: Any) -> dict[str, Any]:
 
 
 def _checked(what: str, hint: Any, value: Any) -> Any:
+    """The value as the type that is wanted. Python takes True for 1, and nan for a number: we do not."""
     try:
-        return TypeAdapter(hint).validate_python(value)
+        found = _adapter(hint).validate_python(value)
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
-        raise InputError(f"{what}: expected {hint}, got {value!r} ({reason}); mend the value.") from None
+        raise InputError(
+            f"{what}: expected {_told(hint)}, got {value!r} ({reason}); mend the value."
+        ) from None
+    if isinstance(value, bool) and not isinstance(found, bool):
+        raise InputError(f"{what}: expected {_told(hint)}, got {str(value).lower()}; write one.")
+    for item in found if isinstance(found, list | tuple) else (found,):
+        if isinstance(item, float) and not math.isfinite(item):
+            raise InputError(f"{what}: expected a finite number, got {item}; write one.")
+    return found
+
+
+@lru_cache(maxsize=512)
+def _adapter(hint: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(hint)
+
+
+def _told(hint: Any) -> str:
+    return {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}.get(
+        hint, str(hint)
+    )
 
 
 @cache

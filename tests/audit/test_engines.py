@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import final
@@ -325,6 +326,15 @@ def test_processes_give_the_same_records(
         one, twin = (soundfile.read(folder.path / path, dtype="int16")[0] for folder in (whole, shared))
         assert np.abs(one.astype(int) - twin).max() <= 1
     assert shared.about()["workers"] == 2
+
+
+@pytest.mark.slow
+def test_a_key_that_is_struck_while_a_worker_starts_is_not_for_it() -> None:
+    with Pool(1, ["cpu"]) as pool:
+        member = pool._start(0)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(member.process.pid or 0, number)
+        assert member.connection.poll(120) and member.connection.recv() == worker.READY
 
 
 @pytest.mark.slow

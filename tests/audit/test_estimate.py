@@ -1,19 +1,25 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
+from typer.testing import CliRunner
 
+from sottovoce.audit.ahead import estimate as estimate_module
 from sottovoce.audit.ahead.cost import Cost, Timed, draw_out, steps_of
 from sottovoce.audit.ahead.counted import Counted
-from sottovoce.audit.ahead.estimate import Estimate, Line, Recorded, estimate, suggest
+from sottovoce.audit.ahead.estimate import Estimate, Line, Recorded, estimate, seconds_each, suggest
 from sottovoce.audit.ahead.memory import current_bytes, peak_bytes, reset_peak
-from sottovoce.audit.ahead.tryout import compare
+from sottovoce.audit.ahead.tryout import Found, compare
+from sottovoce.audit.ahead.unfit import Rules
 from sottovoce.audit.opening import open_target
 from sottovoce.audit.parts import Part
 from sottovoce.audit.plan import Plan, make_plan
 from sottovoce.audit.store import RunFolder
+from sottovoce.cli.main import app
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.record import EVERY, LOADING, Record
@@ -210,3 +216,68 @@ def test_a_peak_is_that_of_what_was_held() -> None:
     # 256 MiB of floats, and little besides.
     assert 240 * 2**20 < peak_bytes("cpu") - before < 400 * 2**20
     assert current_bytes("cpu") < before + 100 * 2**20
+
+
+def test_the_shortest_rule_is_found_in_one_look_at_the_good_cells() -> None:
+    looks = 0
+
+    class Facts(dict[str, str]):
+        def __getitem__(self, key: str) -> str:
+            nonlocal looks
+            looks += 1
+            return super().__getitem__(key)
+
+    def cell(attack: int, budget: int) -> Facts:
+        return Facts(attack=str(attack), goal="evade", budget=str(budget), defense="none", attacker="plain")
+
+    # Sixty attacks at sixty budgets; those with one number in common do not fit.
+    pairs = [(attack, budget) for attack in range(60) for budget in range(60)]
+    rules = Rules(cell(*pair) for pair in pairs if pair[0] != pair[1])
+    found = [rules.suggest(cell(place, place)) for place in range(60)]
+    assert found == [{"attack": str(place), "budget": str(place)} for place in range(60)]
+    # Of 3,540 good cells: five keys alone, and the ten pairs up to the second, which is attack and budget.
+    assert looks <= 3540 * (5 + 2 * 10) + 60 * 100
+
+
+def test_seeds_of_one_plan_are_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+    real = estimate_module.try_out
+
+    def watched(plan: Plan, *words: object) -> Found:
+        tried.append(plan.seed)
+        return real(plan, *words)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(estimate_module, "try_out", watched)
+    target, known = open_target("keyword", "cpu"), dict[str, Found]()
+    settings = {"attacks": ["noise", "fgsm"], "budgets": ["snr(db=30)"], "limit": 4, "metrics": ["success"]}
+    plans = [make_plan({**settings, "seed": seed}) for seed in (0, 1, 2)]
+    plans.append(make_plan({**settings, "limit": 3}))
+    found = [
+        estimate("run", plan, target, tmp_path / str(place), device="cpu", seconds=0.1, tried=known)
+        for place, plan in enumerate(plans)
+    ]
+    assert tried == [0, 0]
+    assert found[0].lines == found[1].lines == found[2].lines
+    assert [one.trials for one in found] == [8, 8, 8, 6]
+
+
+def test_many_plans_share_the_time() -> None:
+    plans = [make_plan({"limit": limit, "seed": seed}) for limit in (1, 2, 3) for seed in (0, 1)]
+    assert [seconds_each(plans[:count]) for count in (1, 2, 3, 6)] == [20.0, 20.0, 15.0, 10.0]
+    assert seconds_each([make_plan({"limit": limit}) for limit in range(1, 31)]) == 2.0
+
+
+@pytest.mark.slow
+def test_a_dry_run_of_ninety_thousand_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate_module, "PROBE_SECONDS", 2.0)
+    attacks = [f"pgd(steps={steps})" for steps in range(1, 151)]
+    attacks += [f"cw-asr(steps={steps})" for steps in range(1, 151)]  # which cannot work on classes
+    budgets = [f"snr(db={level / 10})" for level in range(100, 400)]
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump({"attacks": attacks, "budgets": budgets, "limit": 2}))
+    words = ["audit", str(tmp_path / "plan.yaml"), "--dry-run", "--json", "--device", "cpu"]
+    done = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "run")])
+    assert done.exit_code == 0, done.output
+    (run,) = json.loads(done.stdout)["runs"]
+    assert (run["cells"], run["trials"]) == (45_000, 90_000)
+    assert [len(item["cells"]) for item in run["will_not_run"]] == [300] * 150
+    assert run["will_not_run"][0]["exclude"] == {"attack": "cw-asr(steps=1)"}

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import pickle
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sottovoce import registry
+from sottovoce.audit import combine
 from sottovoce.audit.fit import fitted_cell
+from sottovoce.audit.grid import make_grid
 from sottovoce.audit.parts import Part, split_list
-from sottovoce.audit.plan import Plan, make_plan, read_plan
+from sottovoce.audit.plan import Plan, make_plan, read_entries, read_plan
 from sottovoce.errors import InputError, UnknownName
 from sottovoce.testing.toys import ToyClassifier, toy_random
 
@@ -368,3 +373,109 @@ def test_rules_survive_the_file(tmp_path: Path) -> None:
     assert content["exclude"] == [{"attack": "noise", "budget": ["snr(db=20)", "snr(db=30)"]}]
     assert (content["include"], content["gpu_share"]) == ([{"defense": "none", "attack": "cw"}], 0.25)
     assert make_plan(content) == plan
+
+
+LINES = [
+    # The entry on line 3 of a file, and what is said of it.
+    ("limit: 1:30", "expected a plain number, got 1:30, which YAML takes for 90; "),
+    ("limit: 010", "expected a plain number, got 010, which YAML takes for 8; "),
+    ("limit: yes", "plan entry 'limit': Input should be a valid integer.* got 'yes'"),
+    ("limit: true", "plan entry 'limit': expected a number, got true; write one."),
+    ("batch: false", "plan entry 'batch': expected a number, got false; write one."),
+    ("gpu_share: .nan", "expected a finite number, got .nan; "),
+    ("gpu_share: nan", "plan entry 'gpu_share': Input should be .* got 'nan'"),
+    ("seeds: [1, true]", "plan entry 'seeds': expected a number, got true; write one."),
+    ("seeds: [0o]", "plan entry 'seeds.0': Input should be a valid integer"),
+    (
+        "attacks: pgd(steps=true)",
+        "attack 'pgd', setting 'steps': expected a whole number, got true; write one.",
+    ),
+    (
+        "attacks: pgd(steps=010)",
+        "setting 'steps': expected a plain number, got 010, which YAML takes for 8; ",
+    ),
+    ("attacks: pgd(steps=1:30)", "setting 'steps': expected a plain number, got 1:30, .* for 90; "),
+    ("attacks: pgd(step=nan)", "attack 'pgd', setting 'step': expected a finite number, got nan; write one."),
+    ("attacks: pgd(step=inf)", "attack 'pgd', setting 'step': expected a finite number, got inf; write one."),
+    ("attacks: pgd(step=.inf)", "setting 'step': expected a finite number, got .inf; "),
+    ("attacks: pdg", "unknown attack 'pdg': did you mean 'pgd'"),
+    ("budgets: linf(eps=true)", "budget 'linf', setting 'eps': expected a number, got true; write one."),
+    ("defenses: gaussian(sigma=nan)", "transform 'gaussian', setting 'sigma': expected .* got nan"),
+    ("black_box: genetic(steps=true)", "setting 'steps': expected a whole number, got true; write one."),
+    ("metrics: snrr", "unknown metric 'snrr': did you mean 'snr'"),
+    ("atacks: pgd", "unknown plan entry 'atacks': did you mean 'attacks'"),
+    ("targets: [{model: keyword, attacks: pgd(steps=true)}]", "expected a whole number, got true"),
+    ("targets: [{model: keyword, batch: true}]", "'batch': expected a number, got true; write one."),
+]
+
+
+@pytest.mark.parametrize(("entry", "message"), LINES)
+def test_a_mistake_in_a_file_names_the_line(tmp_path: Path, entry: str, message: str) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text(f"data: embedded\nfit: null\n{entry}\naudio: none\n")
+    with pytest.raises(InputError, match=message) as caught:
+        make_grid(read_plan(path))
+    assert str(caught.value).startswith(f"{path}, line 3: ")
+
+
+def test_the_line_is_that_of_the_item(tmp_path: Path) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text("model: keyword\nattacks:\n- noise\n- pgd\n- fgsm(random_start=3)\n")
+    for read in (make_plan, make_grid):
+        with pytest.raises(InputError, match=r"plan.yaml, line 5: "):
+            read(read_plan(path))
+    path.write_text("targets:\n- keyword\n- model: speaker\n  budgets: [snr(db=true)]\nseeds: [1, 2]\n")
+    with pytest.raises(InputError, match=r"plan.yaml, line 4: budget 'snr', setting 'db': expected a number"):
+        make_grid(read_plan(path))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"limit": True}, {"attacks": ["pgd(steps=true)"]}, {"attacks": ["pgd(step=nan)"]}, {"seed": False}],
+)
+def test_python_refuses_the_same(settings: dict[str, object]) -> None:
+    with pytest.raises(InputError, match=r"expected a (finite |whole )?number, got (true|false|nan)"):
+        make_plan(settings)
+
+
+def test_cells_are_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: Counter[str] = Counter()
+    behind, build = combine.behind, registry.build
+
+    def watched(plan: Plan, defense: str) -> Any:
+        counted["behind"] += 1
+        return behind(plan, defense)
+
+    def built(*words: Any) -> Any:
+        counted["built"] += 1
+        return build(*words)
+
+    monkeypatch.setattr(combine, "behind", watched)
+    monkeypatch.setattr(registry, "build", built)
+    plan = make_plan({
+        "attacks": [f"pgd(steps={steps})" for steps in range(1, 101)],
+        "budgets": [f"snr(db={level})" for level in range(100)],
+    })  # fmt: skip
+    assert len(plan.cells()) == 10_000
+    # A hundred attacks and budgets, each for the lists and once more as parts of cells; and the goal.
+    assert counted == {"behind": 1, "built": 402}
+    plan.check()
+    assert plan.every_goal and plan.every_defense and plan.cells() == plan.cells()
+    assert counted == {"behind": 1, "built": 402}
+    # What was worked out is the plan's own: neither a copy with other entries nor another process has it.
+    copy = plan.model_copy(update={"attacks": plan.attacks[:2]})
+    assert (len(copy.cells()), len(plan.cells()), counted["behind"]) == (200, 10_000, 2)
+    assert plan == read_entries(plan.written()) and plan != copy
+    sent = pickle.dumps(plan)
+    # Two hundred parts take 10 kB; ten thousand cells would take a hundred times as much.
+    assert len(sent) < 20_000
+    assert pickle.loads(sent) == plan and pickle.loads(sent).cells() == plan.cells()
+    plan.cells().clear()
+    assert len(plan.cells()) == 10_000
+
+
+def test_a_check_that_failed_fails_again() -> None:
+    plan = Plan.model_validate({"attacks": ["pgd(steps=0)"]})
+    for _ in range(2):
+        with pytest.raises(InputError, match="at least 1 step"):
+            plan.check()

@@ -305,17 +305,23 @@ def test_draws_lead_a_model_that_is_random_on_purpose() -> None:
     assert hear_twice(toy_random(), clips(), batch=4, device="cpu", seed=0) == Repeated(clips=4)
 
 
-class Brittle(ToyClassifier):
+@dataclass
+class Brittle(Classifier):
     """Falls over the clip 2, and over batches with it."""
+
+    error: BaseException
+
+    classes, sample_rate = ToyClassifier.classes, ToyClassifier.sample_rate
 
     def scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
         if "2" in batch.ids:
-            raise ValueError("no")
-        return super().scores(batch, draws=draws)
+            raise self.error
+        return ToyClassifier().scores(batch, draws=draws)
 
 
-def test_a_clip_that_breaks_the_model_is_left_to_its_records() -> None:
-    assert hear_twice(Brittle(), clips(), batch=4, device="cpu", seed=0) == Repeated(clips=3)
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3)])
+def test_a_clip_that_breaks_the_model_is_left_to_its_records(error: BaseException) -> None:
+    assert hear_twice(Brittle(error), clips(), batch=4, device="cpu", seed=0) == Repeated(clips=3)
 
 
 def test_the_command_says_so(make_model: Make, mean_clips: Path) -> None:

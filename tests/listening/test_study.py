@@ -369,3 +369,39 @@ def test_steps_and_directions_exclude_each_other(maker: Any) -> None:
     block = make_study(maker.content("same-different")).blocks[0]
     assert isinstance(block, SameDifferentBlock)
     assert block.grid() == [0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100]
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("seats: 1:30", ", line 3: expected a plain number, got 1:30, which YAML takes for 90; "),
+        ("seats: 010", ", line 3: expected a plain number, got 010, which YAML takes for 8; "),
+        ("title: 010", ", line 3: expected a plain number, got 010, .* or '010' in quotes if it is a text."),
+        ("seats: .inf", ", line 3: expected a finite number, got .inf; "),
+        ("seats: true", r", seats: expected a number, got true; write one \(line 3\)\."),
+        ("seats: yes", r", seats: Input should be a valid integer.*'yes'; mend it \(line 3\)\."),
+        ("headphones: {trials: true}", r", headphones.trials: expected a number, got true; .* \(line 3\)\."),
+        ("seats: 0", r", seats: Input should be greater than or equal to 1, got 0; mend it \(line 3\)\."),
+    ],
+)
+def test_a_mistake_names_its_line(maker: Any, entry: str, message: str) -> None:
+    path = maker.write(maker.content("abx"))
+    kept = [line for line in path.read_text().splitlines() if not line.startswith(entry.partition(":")[0])]
+    rest = "\n".join(kept)
+    path.write_text(f"# one\n# two\n{entry}\n{rest}\n")
+    with pytest.raises(InputError, match=message) as caught:
+        read_study(path)
+    assert str(caught.value).startswith(str(path))
+
+
+def test_numbers_that_are_ids_stay_so(maker: Any) -> None:
+    clip = maker.clip("on")["path"]
+    path = maker.folder / "study.yaml"
+    path.write_text(
+        "title: 7\nvolume: True\nclips:\n"
+        f"  1: {{path: {clip}, label: 30}}\n  '010': {{path: {clip}, label: no}}\n"
+        "blocks:\n- {test: naming, items: [1, '010'], choices: [30, no]}\n"
+    )
+    study = read_study(path)
+    assert (study.title, study.volume, list(study.clips)) == ("7", True, ["1", "010"])
+    assert [clip.label for clip in study.clips.values()] == ["30", "no"]

@@ -141,7 +141,7 @@ class Bench:
             self._run, self._sent = task.run, set()
         clips, unused = self._load(task.plan, task.clips)
         work = self.work(task.plan, task.cell)
-        metrics = self._metrics(task.plan)
+        metrics = self.metrics(task.plan)
         runner = Runner(
             task.plan,
             work,
@@ -217,7 +217,8 @@ class Bench:
             self._corpus = name, open_clips(plan.data, target)
         return self._corpus[1]
 
-    def _metrics(self, plan: Plan) -> list[Metric]:
+    def metrics(self, plan: Plan) -> list[Metric]:
+        """What is measured of every trial of a plan."""
         page = self._face(plan)
         if page.metrics is None:
             page.metrics = find_metrics(plan, self.target(plan).says)

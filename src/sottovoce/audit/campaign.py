@@ -7,15 +7,18 @@ from pathlib import Path
 
 import yaml
 
+from sottovoce.audit.bench import Bench
 from sottovoce.audit.engines.engine import Engine
 from sottovoce.audit.engines.inline import Inline
-from sottovoce.audit.grid import Grid, Kinds, make_grid
+from sottovoce.audit.grid import Grid, make_grid
 from sottovoce.audit.lock import hold
+from sottovoce.audit.opening import Openings, guess
 from sottovoce.audit.plan import Plan, read_plan
 from sottovoce.audit.run import Advance, run_audit
 from sottovoce.audit.stop import ASKED
 from sottovoce.audit.store import RunFolder, describe, prepare_folder
 from sottovoce.audit.work import tell
+from sottovoce.core.yaml_reader import parse_yaml
 from sottovoce.errors import InputError, SottovoceError, Stopped, StoreError
 
 RUNS = "runs"
@@ -34,7 +37,7 @@ def run_grid(
     engine: Engine | None = None,
     device: str = "auto",
     retry_failed: bool = False,
-    kinds: Kinds = lambda model: "class",
+    openings: Openings | None = None,
     begin: Callable[[int], None] = lambda trials: None,
     advance: Advance = lambda done, note: None,
     started: Started = lambda name, plan: None,
@@ -48,16 +51,19 @@ def run_grid(
     rest runs.
 
     engine: who does the work; None: this process, on `device`.
-    kinds: what each model says, for what the grid leaves open.
+    openings: models that were opened to see what they say, for what the grid leaves open.
     started, finished: told of each run as its turn comes and as it ends.
     """
     if engine is None:
         with Inline(device) as own:
             return run_grid(
-                grid, out, engine=own, device=device, retry_failed=retry_failed, kinds=kinds, begin=begin,
-                advance=advance, started=started, finished=finished, refused=refused,
+                grid, out, engine=own, device=device, retry_failed=retry_failed, openings=openings,
+                begin=begin, advance=advance, started=started, finished=finished, refused=refused,
             )  # fmt: skip
-    whole = grid.resolved(kinds)
+    # One for all runs: seeds of a model find it open.
+    bench = Bench("cpu") if engine.bench is None else engine.bench
+    openings = openings or Openings(bench.device)
+    whole = grid.resolved(openings.kind)
     found: list[RunFolder] = []
     asked = False
 
@@ -76,8 +82,8 @@ def run_grid(
             started(name, plan)
             try:
                 folder = run_audit(
-                    plan, out / RUNS / name, engine=engine, retry_failed=retry_failed, keep_going=True,
-                    begin=begin, advance=told,
+                    plan, out / RUNS / name, engine=engine, bench=bench, target=openings.take(plan.model),
+                    retry_failed=retry_failed, keep_going=True, begin=begin, advance=told,
                 )  # fmt: skip
             except (Stopped, StoreError):
                 raise
@@ -93,8 +99,8 @@ def run_grid(
 def _holds(text: str, grid: Grid) -> bool:
     """Whether a plan file is this grid: the very text, or one from before plans had as many entries."""
     try:
-        return text == grid.to_yaml() or make_grid(yaml.safe_load(text)).plans() == grid.plans()
-    except (SottovoceError, yaml.YAMLError, TypeError):
+        return text == grid.to_yaml() or make_grid(parse_yaml(text)).plans(guess) == grid.plans(guess)
+    except (SottovoceError, yaml.YAMLError, TypeError, ValueError):
         return False
 
 
@@ -111,5 +117,5 @@ def run_folders(path: Path) -> list[Path]:
         )
     if not is_grid(path):
         return [path]
-    names = make_grid(read_plan(path / PLAN)).plans()
+    names = make_grid(read_plan(path / PLAN)).plans(guess)
     return [folder for name in names if (folder := path / RUNS / name).is_dir()]

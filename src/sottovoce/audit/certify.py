@@ -13,15 +13,15 @@ import yaml
 
 from sottovoce import __version__, registry
 from sottovoce.audit.certify_store import Certified, CertifyFolder
-from sottovoce.audit.defense import Defense
+from sottovoce.audit.defense import Defense, parts_of
 from sottovoce.audit.fit import open_settled, usable
 from sottovoce.audit.lock import hold
-from sottovoce.audit.parts import Part
 from sottovoce.audit.private import roots_of
 from sottovoce.audit.probe import spread
 from sottovoce.audit.repeat import CLIPS, LOOKED_AT, hear_twice
 from sottovoce.audit.run import Advance, find_device, open_target
 from sottovoce.audit.store import describe
+from sottovoce.audit.used_weights import digest_weights
 from sottovoce.audit.work import FAILURES, explain
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.memory import out_of_memory
@@ -114,7 +114,7 @@ class CertifyPlan:
 
 def vote_passes(defense: str) -> int | None:
     """The passes that the vote of a defense is written with; None where there are none, or no vote."""
-    last = Part.parse(defense.split("+")[-1])
+    last = parts_of(defense)[-1]
     return last.settings.get("passes") if last.name in registry.names("vote") else None
 
 
@@ -237,7 +237,8 @@ def run_certify(
     folder = CertifyFolder(out)
     certifier = Certifier(plan, smoothed, defense.vote, folder, device, advance)
     with hold(folder.path):
-        folder.prepare(plan.to_yaml(), describe(plan.run_id, device, corpus.note))
+        weights = digest_weights(target, [plan.defense])
+        folder.prepare(plan.to_yaml(), describe(plan.run_id, device, corpus.note, weights=weights))
         kept = {each.clip for each in folder.records() if not (retry_failed and each.status == "failed")}
         with folder.writer() as writer:
             writer.write(_skipped(settled, kept))

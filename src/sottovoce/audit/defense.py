@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import final
 
 from sottovoce import registry
-from sottovoce.audit.parts import Part
+from sottovoce.audit.parts import Part, split_outside
 from sottovoce.core.target import Target
 from sottovoce.core.transform import Defended, Transform
 from sottovoce.core.vote import Vote, Voted
@@ -28,7 +29,7 @@ class Defense:
         """`gaussian(sigma=0.01)+asnr+rover(passes=16)`, say; `none` is no defense."""
         if text.strip() == NO_DEFENSE:
             return cls()
-        parts = [Part.parse(item) for item in text.split("+")]
+        parts = list(parts_of(text))
         votes = [part for part in parts if part.name in registry.names("vote")]
         if votes and votes != parts[-1:]:
             raise InputError(
@@ -55,6 +56,12 @@ class Defense:
                 "say the same; put gaussian(sigma=0.01), say, before it."
             )
         return Voted(heard, self.vote)
+
+
+@lru_cache(maxsize=1024)
+def parts_of(text: str) -> tuple[Part, ...]:
+    """The parts that a defense is written with. A plan of thousands of cells asks in each of them."""
+    return tuple(Part.parse(item) for item in split_outside(text, "+"))
 
 
 def _transform(part: Part) -> Transform:

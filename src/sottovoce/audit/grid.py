@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache, partial
 from hashlib import sha256
 from itertools import product
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from sottovoce import __version__
-from sottovoce.audit.entries import mistake
+from sottovoce.audit.entries import mistake, within
+from sottovoce.audit.opening import Kinds, kind_of
 from sottovoce.audit.parts import Part
-from sottovoce.audit.plan import NO_ATTACK, Plan, can_search, make_plan, read_entries
+from sottovoce.audit.plan import NO_ATTACK, Plan, can_search, complete, read_entries
 from sottovoce.audit.presets import PRESETS, Preset, fill
 from sottovoce.audit.rule import Rule
 from sottovoce.core.target import Says
+from sottovoce.core.yaml_reader import naming_lines, refuse_truth
 from sottovoce.errors import InputError, UnknownName
 
-Kinds = Callable[[str], Says]
-"""What a model says, by its name in the plan."""
 LONGEST_NAME = 60
 _LISTS = ("defenses", "attackers", "attacks", "goals", "budgets", "metrics", "exclude", "include")
 _OWN = ("targets", "seeds", "preset")
@@ -30,9 +31,14 @@ _OWN = ("targets", "seeds", "preset")
 
 @dataclass(frozen=True)
 class Run:
-    """One plan to be of a grid: what was said of it, before presets and rules."""
+    """One plan to be of a grid: what was said of it, before presets and rules.
+
+    own: the entries that its target says of itself. target: which one of the grid's it is.
+    """
 
     entries: dict[str, Any]
+    own: frozenset[str] = field(default=frozenset(), compare=False)
+    target: int = field(default=0, compare=False)
 
     @property
     def facts(self) -> dict[str, str]:
@@ -56,6 +62,11 @@ class Grid(BaseModel):
     include: tuple[Rule, ...] = ()
     shared: Plan = Plan()
 
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _no_truth(cls, value: Any, info: ValidationInfo) -> Any:
+        return refuse_truth(int, value)
+
     @property
     def single(self) -> bool:
         """Whether it is one plan and no more."""
@@ -67,7 +78,7 @@ class Grid(BaseModel):
 
     def runs(self) -> list[Run]:
         """Every target on its corpora with its seeds, but for those that are excluded whole."""
-        found = [run for target in self.targets for run in self._of(target)]
+        found = [run for number, target in enumerate(self.targets) for run in self._of(target, number)]
         whole = [rule for rule in self.exclude if rule.runs]
         for rule in whole:
             rule.refuse("exclude", [run.facts for run in found])
@@ -82,18 +93,19 @@ class Grid(BaseModel):
                 )
         return kept
 
-    def _of(self, target: Plan) -> Iterator[Run]:
+    def _of(self, target: Plan, number: int) -> Iterator[Run]:
         said = {**_said(self.shared), **_said(target)}
         corpora = [target.data] if "data" in target.model_fields_set else self.data
         seeds = [target.seed] if "seed" in target.model_fields_set else self.seeds
         for data, seed in product(corpora, seeds):
-            yield Run({**said, "data": data, "seed": seed})
+            yield Run({**said, "data": data, "seed": seed}, frozenset(target.model_fields_set), number)
 
-    def plans(self, kinds: Kinds = lambda model: "class") -> dict[str, Plan]:
+    def plans(self, kinds: Kinds = kind_of) -> dict[str, Plan]:
         """One plan a run, by the name of its folder, in order, everything filled in.
 
-        kinds: asked only where it matters.
+        kinds: asked only where it matters, and of each model once.
         """
+        kinds = cache(kinds)
         runs = self.runs()
         plans = [self._plan(run, kinds) for run in runs]
         self._check_rules(runs, plans)
@@ -107,10 +119,27 @@ class Grid(BaseModel):
 
     def _plan(self, run: Run, kinds: Kinds) -> Plan:
         """A run with what the preset fills in, its rules left to `_ruled`."""
-        return read_entries(complete(run.entries, self.preset, kinds))
+        return read_entries(complete(run.entries, partial(self._usual, run), kinds))
+
+    def _usual(self, run: Run, says: Says) -> dict[str, Any]:
+        """What the preset fills in. Of its attacks those stay that can search every budget that is named."""
+        filled = fill(self.preset, says)
+        if NO_ATTACK in run.entries.get("attacks", ()):
+            # The cells that a preset adds are attacks.
+            filled.pop("include", None)
+        if self.preset is not None and "budgets" in run.entries:
+            budgets = [Part.parse(str(budget)) for budget in run.entries["budgets"]]
+            filled["attacks"] = [
+                attack
+                for attack in filled["attacks"]
+                if all(can_search(Part.parse(attack), budget) for budget in budgets)
+            ]
+        return filled
 
     def _check_rules(self, runs: list[Run], plans: list[Plan]) -> None:
         """Raise for a rule that matches nothing anywhere: it is more likely mistyped than meant."""
+        if not self.exclude and not self.include:
+            return
         cells = [facts for run, plan in zip(runs, plans, strict=True) for facts in _facts(run, plan)]
         for rule in self.exclude:
             if not rule.runs:
@@ -120,6 +149,8 @@ class Grid(BaseModel):
 
     def _ruled(self, run: Run, plan: Plan) -> Plan | None:
         """A plan with the rules that are about it; None where nothing of it is left."""
+        if not self.exclude and not self.include:
+            return plan
         own = [rule for rule in self.exclude if any(rule.matches(facts) for facts in _facts(run, plan))]
         more = [rule for rule in self.include if rule.matches(run.facts)]
         ruled = plan.model_copy(
@@ -134,7 +165,7 @@ class Grid(BaseModel):
     def resolved(self, kinds: Kinds) -> Grid:
         """The same runs with everything filled in, so that no preset and no model is needed to read it."""
         plans = self.plans(kinds).values()
-        return Grid(targets=tuple(read_entries(yaml.safe_load(plan.to_yaml())) for plan in plans))
+        return Grid(targets=tuple(read_entries(plan.written()) for plan in plans))
 
     def to_yaml(self) -> str:
         """As a plan file."""
@@ -156,46 +187,51 @@ def make_grid(settings: Mapping[str, Any]) -> Grid:
 
     What hangs on the kind of model, such as whether a rule matches, is checked by `Grid.plans`.
     """
-    entries = dict(settings)
+    with naming_lines(settings):
+        return _make_grid(dict(settings))
+
+
+def _make_grid(entries: dict[str, Any]) -> Grid:
     for name in entries:
         if name not in Plan.model_fields and name not in _OWN:
-            raise UnknownName("plan entry", str(name), [*Plan.model_fields, *_OWN])
+            with within(str(name)):
+                raise UnknownName("plan entry", str(name), [*Plan.model_fields, *_OWN])
     for one, many in (("model", "targets"), ("seed", "seeds")):
         if one in entries and many in entries:
             raise InputError(f"expected {one!r} or {many!r} in a plan, got both; keep one of them.")
     if entries.get("preset") not in (None, *PRESETS):
         raise UnknownName("preset", str(entries["preset"]), PRESETS)
+    one_of_many = "targets" in entries
     targets = listed(entries.pop("targets", entries.pop("model", "keyword")))
     seeds = listed(entries.pop("seeds", entries.pop("seed", 0)))
     own = {key: entries.pop(key) for key in ("preset",) if key in entries}
     own |= {key: listed(entries.pop(key)) for key in ("data", "exclude", "include") if key in entries}
     try:
-        grid = Grid(targets=tuple(map(_target, targets)), seeds=tuple(seeds), shared=_entries(entries), **own)
+        grid = Grid(
+            targets=tuple(
+                _target(entry, *(("targets", number) if one_of_many else ()))
+                for number, entry in enumerate(targets)
+            ),
+            seeds=tuple(seeds),
+            shared=_entries(entries),
+            **own,
+        )
     except ValidationError as error:
         raise mistake(error, "plan entry", Grid.model_fields) from None
     for run in grid.runs():
-        # Rules are about cells that are not known yet; everything else can be looked at.
-        make_plan({key: value for key, value in run.entries.items() if key not in ("exclude", "include")})
+        _check_run(run)
     return grid
 
 
-def complete(entries: Mapping[str, Any], preset: Preset | None, kinds: Kinds) -> dict[str, Any]:
-    """Entries with what the preset fills in. Of its attacks those stay that can search every budget."""
-    wanted = {key for says in ("class", "words") for key in fill(preset, says)}
-    if wanted <= set(entries):
-        return dict(entries)
-    filled = fill(preset, kinds(str(entries.get("model", Plan().model))))
-    if str(NO_ATTACK) in map(str, listed(entries.get("attacks", ()))):
-        # The cells that a preset adds are attacks.
-        filled.pop("include", None)
-    if preset is not None and "budgets" in entries:
-        budgets = [Part.parse(str(budget)) for budget in entries["budgets"]]
-        filled["attacks"] = [
-            attack
-            for attack in filled["attacks"]
-            if all(can_search(Part.parse(attack), budget) for budget in budgets)
-        ]
-    return {**filled, **entries}
+def _check_run(run: Run) -> None:
+    """Look at what was said of a run, but for its rules: they are about cells that are not known yet."""
+    said = {key: value for key, value in run.entries.items() if key not in ("exclude", "include")}
+    try:
+        read_entries(said).check()
+    except InputError as error:
+        if error.place and error.place[0] in run.own:
+            error.place = ("targets", run.target, *error.place)
+        raise
 
 
 def listed(value: Any) -> list[Any]:
@@ -209,7 +245,12 @@ def _entries(settings: Mapping[str, Any], where: str = "plan entry") -> Plan:
     return read_entries(plain, where)
 
 
-def _target(entry: Any) -> Plan:
+def _target(entry: Any, *place: str | int) -> Plan:
+    with within(*place):
+        return _read_target(entry)
+
+
+def _read_target(entry: Any) -> Plan:
     if not isinstance(entry, Mapping):
         return _entries({"model": entry}, "target")
     if "model" not in entry:
@@ -229,8 +270,7 @@ def _said(plan: Plan) -> dict[str, Any]:
 
 def _plain(plan: Plan) -> dict[str, Any]:
     """What was said, as plain data; of what is at its default, no more than a plan's own file has."""
-    content: dict[str, Any] = yaml.safe_load(plan.to_yaml())
-    return {key: value for key, value in content.items() if key in plan.model_fields_set}
+    return {key: value for key, value in plan.written().items() if key in plan.model_fields_set}
 
 
 def _facts(run: Run, plan: Plan) -> list[dict[str, str]]:

@@ -13,6 +13,7 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import core_schema
 
 from sottovoce import registry
+from sottovoce.core.yaml_reader import MisreadLine, StrictLoader, parse_yaml
 from sottovoce.errors import InputError
 
 _PART = re.compile(r"\s*(?P<name>[A-Za-z0-9_.-]+)\s*(?:\((?P<settings>.*)\))?\s*", re.DOTALL)
@@ -61,7 +62,10 @@ class Part:
                     f"expected setting=value in {text!r}, got {item!r}; write for example steps=100, and a "
                     'text with commas in quotes: text="yes, now".'
                 )
-            settings[key.strip()] = _read(value)
+            try:
+                settings[key.strip()] = _read(value)
+            except InputError as error:
+                raise InputError(f"{text}, setting {key.strip()!r}: {error}") from None
         return cls(found["name"], settings)
 
     @classmethod
@@ -76,18 +80,23 @@ class Part:
 
 def split_list(text: str) -> list[str]:
     """Split at commas outside brackets and quotes: `pgd(steps=5, step=.1),force(text="a, b")` has two."""
-    items, depth, start, place, before = [], 0, 0, 0, ","
+    return [item for item in split_outside(text, ",") if item]
+
+
+def split_outside(text: str, mark: str) -> list[str]:
+    """Split at a mark outside brackets and quotes; what is between two marks may be empty."""
+    items, depth, start, place, before = [], 0, 0, 0, mark
     while place < len(text):
         letter = text[place]
-        if letter in _QUOTED and before in _BEFORE_A_VALUE:
+        if letter in _QUOTED and before in _BEFORE_A_VALUE + mark:
             place = _closing_quote(text, place)
-        elif letter == "," and depth <= 0:
+        elif letter == mark and depth <= 0:
             items.append(text[start:place].strip())
             start = place + 1
         depth += (letter in _OPENING) - (letter in _CLOSING)
         before = before if letter.isspace() else letter
         place += 1
-    return [item for item in [*items, text[start:].strip()] if item]
+    return [*items, text[start:].strip()]
 
 
 def _closing_quote(text: str, opening: int) -> int:
@@ -98,21 +107,23 @@ def _closing_quote(text: str, opening: int) -> int:
     return found.end() - 1
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML, in which yes, no, on and off are the words they are here, and true and false alone the truth."""
+class _Loader(StrictLoader):
+    """YAML in which true and false alone are the truth: True is a word."""
 
 
 _BOOL = "tag:yaml.org,2002:bool"
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, form) for tag, form in rules if tag != _BOOL]
-    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    for first, rules in StrictLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver(_BOOL, re.compile(r"(?:true|false)\Z"), list("tf"))
 
 
 def _read(value: str) -> Any:
     try:
-        return yaml.load(value, _Loader)
+        return parse_yaml(value, _Loader)
+    except MisreadLine as error:
+        raise InputError(error.reason) from None
     except yaml.YAMLError:
         raise InputError(
             f"expected a number, a word, a list or a text in quotes, got {value!r}; mend the value."

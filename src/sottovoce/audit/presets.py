@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
-from sottovoce.audit.parts import Part
+from sottovoce.audit.opening import guess
 from sottovoce.audit.plan import BLACK_BOX, Plan
 from sottovoce.core.target import Says
 from sottovoce.errors import UnknownName
 
+__all__ = ["PRESETS", "Preset", "fill", "guess"]
+
 Preset = Literal["quick", "standard", "paper"]
 PRESETS: tuple[Preset, ...] = get_args(Preset)
-_SPOKEN = ("deepspeech2", "recogniser", "speechbrain", "whisper")
 
 
 def fill(preset: Preset | None, says: Says) -> dict[str, Any]:
@@ -26,12 +27,6 @@ def fill(preset: Preset | None, says: Says) -> dict[str, Any]:
     if preset not in PRESETS:
         raise UnknownName("preset", preset, PRESETS)
     return dict((_CLASSES if says == "class" else _WORDS)[preset])
-
-
-def guess(model: str) -> Says:
-    """What a model says by its name alone, for one that cannot be opened."""
-    name = Part.parse(model).name if model.endswith(")") else model.partition(":")[0]
-    return "words" if name in _SPOKEN else "class"
 
 
 def _snr(*levels_db: int) -> list[str]:

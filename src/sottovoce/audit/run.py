@@ -38,6 +38,7 @@ from sottovoce.audit.task import (
     Unopened,
     halves,
 )
+from sottovoce.audit.used_weights import digest_plan
 from sottovoce.audit.work import failed, skipped, tell
 from sottovoce.core.record import EVERY, LOADING, Key, RecordWriter, Status
 from sottovoce.core.target import Target
@@ -57,6 +58,7 @@ def run_audit(
     device: str = "auto",
     target: Target | None = None,
     engine: Engine | None = None,
+    bench: Bench | None = None,
     retry_failed: bool = False,
     keep_going: bool = False,
     begin: Callable[[int], None] = lambda trials: None,
@@ -66,6 +68,7 @@ def run_audit(
 
     target: the plan's model where it is open already.
     engine: who does the work; None: this process, on `device`. It stays open.
+    bench: what this process keeps open from run to run, where the engine works elsewhere.
     retry_failed: whether what is recorded as failed is done again.
     keep_going: whether a model that cannot be opened and a cell that cannot be put together are recorded as
         failed, one record a cell, and the rest runs. What has begun is refused instead: it can be gone on
@@ -83,7 +86,7 @@ def run_audit(
     folder = RunFolder(out)
     folder.check(plan)
     # An engine elsewhere has devices of its own: here the target is only looked at.
-    bench = Bench("cpu") if engine.bench is None else engine.bench
+    bench = engine.bench or bench or Bench("cpu")
     if target is not None:
         bench.offer(plan.model, target)
     with hold(folder.path), stopping(lambda note: advance(0, note)) as stop:
@@ -180,6 +183,7 @@ class Driver:
             corpus.note,
             workers=self.engine.workers,
             corpus=hash_manifest(manifest),
+            weights=digest_plan(plan, bench.target(plan), bench.metrics(plan)),
         )
         self.folder.prepare(plan, about)
         self.folder.keep_repeated(repeated)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +18,7 @@ from sottovoce import __version__
 from sottovoce.audit.about import ABOUT, CORPUS, read_about, read_corpus
 from sottovoce.audit.lock import NAME as LOCK
 from sottovoce.audit.manifest import Manifest, hash_manifest, refuse, tell_changes
+from sottovoce.audit.opening import guess
 from sottovoce.audit.plan import Plan, make_plan, read_plan
 from sottovoce.audit.repeat import Repeated
 from sottovoce.audit.task import Sound
@@ -26,6 +27,8 @@ from sottovoce.data.load import Corpus
 from sottovoce.errors import InputError, SottovoceError, StoreError
 from sottovoce.perception.learned import OWN
 
+WEIGHTS = "weights"
+"""What `about.json` calls the digests of the files of weights that a run uses."""
 PART = ".part"
 """The end of the name of a file that is being written."""
 UNKNOWN_CORPUS = "this run began without a list of its clips, so nobody can say whether they are the same"
@@ -76,7 +79,8 @@ class RunFolder:
             )
         entries = read_plan(self.path / "plan.yaml")
         try:
-            return make_plan(entries)
+            # What a folder holds is filled in already: nothing of it is opened to be read.
+            return make_plan(dict(entries), guess)
         except SottovoceError as error:
             raise InputError(f"{self.path / 'plan.yaml'}: {error}") from None
 
@@ -198,9 +202,26 @@ def _check_version(path: Path) -> None:
     began = about.get("versions", {}).get("sottovoce", __version__)
     if began != __version__:
         raise InputError(
-            f"expected sottovoce {began}, with which {path} was begun, got {__version__}; finish it with "
-            f"{began}, or begin a new run with --out."
+            f"expected sottovoce {began}, with which {path} was begun, got {__version__}, whose figures may "
+            f"mean something else; finish it with {began}, or begin a new run with --out."
         )
+
+
+def _check_weights(path: Path, now: Mapping[str, str] | None) -> None:
+    """Refuse to add to what other weights made, whether of the model, of a defense or of an ear."""
+    about = read_about(path) if (path / ABOUT).exists() else {}
+    before = about.get(WEIGHTS)
+    if now is None or before == now:
+        return
+    if before is None:
+        # The run was begun before its model could be opened.
+        _write(path / ABOUT, _pretty({**about, WEIGHTS: dict(now)}))
+        return
+    changed = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+    raise InputError(
+        f"expected the weights with which {path} was begun, got others of {', '.join(changed)}; put the old "
+        "files back to finish it, or begin a new run with --out."
+    )
 
 
 def prepare_folder(
@@ -210,9 +231,11 @@ def prepare_folder(
     about: dict[str, Any],
     same: Callable[[str], bool] | None = None,
 ) -> None:
-    """Make a folder with a plan's text in the file `name`, or check that it holds that very plan."""
+    """Make a folder with a plan's text in the file `name`, or check that it holds that very plan, begun with
+    the same weights."""
     check_folder(path, name, same or plan.__eq__)
     if (path / name).exists():
+        _check_weights(path, about.get(WEIGHTS))
         return
     try:
         path.mkdir(parents=True, exist_ok=True)

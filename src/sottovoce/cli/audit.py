@@ -11,7 +11,6 @@ from sottovoce.cli.audit_plan import (
     Way,
     default_folder,
     grid_folder,
-    kind_of,
     lay_over,
     opened,
     parse_audible,
@@ -256,22 +255,24 @@ def audit(
 def begin(settings: dict[str, Any], out: str | None, way: Way, dry_run: bool) -> None:
     """Run what the settings say: one plan, or a grid of them."""
     from sottovoce.audit.grid import make_grid
+    from sottovoce.audit.opening import Openings
     from sottovoce.audit.run import open_target
 
     grid = make_grid(settings)  # A mistake shows before a model is loaded.
     if not grid.single:
-        whole = grid.resolved(kind_of)
+        openings = Openings(way.home())
+        whole = grid.resolved(openings.kind)
         with opened(out or str(grid_folder(whole))) as folder:
             if dry_run:
-                foretell(whole.plans(), folder, way, many=True)
+                foretell(whole.plans(), folder, way, openings, many=True)
             else:
-                run_many(whole, folder, way, place(out))
+                run_many(whole, folder, way, place(out), openings)
         return
     target = open_target(grid.models[0], way.home())
     ((name, plan),) = grid.plans(lambda model: target.says).items()
     with opened(out or str(default_folder(plan))) as folder:
         if dry_run:
-            foretell({name: plan}, folder, way, {plan.model: target})
+            foretell({name: plan}, folder, way, Openings(way.home(), {plan.model: target}))
         else:
             run(plan, folder, target, way, place(out))
 

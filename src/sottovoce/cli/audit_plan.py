@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from sottovoce.audit.engines.engine import Engine
     from sottovoce.audit.grid import Grid
     from sottovoce.audit.plan import Plan
-    from sottovoce.core.target import Says
 
 ENGINES = ("local", "ray")
 _LISTS = ("attacks", "goals", "defenses", "metrics", "attackers")
@@ -79,6 +78,7 @@ def lay_over(file: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, A
     What an option says holds for every target, whatever the file says of one of them.
     """
     from sottovoce.audit.parts import split_list
+    from sottovoce.core.yaml_reader import Entries
 
     given = {key: value for key, value in options.items() if value is not None}
     given |= {key: split_list(given[key]) for key in _LISTS if key in given}
@@ -96,7 +96,10 @@ def lay_over(file: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, A
             else target
             for target in targets
         ]
-    return {**entries, **given}
+    over = {**entries, **given}
+    if not isinstance(file, Entries):
+        return over
+    return Entries(over, file.path, {place: file.lines[place] for place in file.lines if place[0] in entries})
 
 
 def parse_budgets(snr: str | None, audible: str | None, budgets: str | None) -> list[str] | None:
@@ -149,17 +152,6 @@ def _levels(item: str) -> list[float]:
     if step <= 0 or last < first:
         raise ValueError(item)
     return [first + k * step for k in range(int((last - first) / step + 1e-9) + 1)]
-
-
-def kind_of(model: str) -> Says:
-    """What a model says; of one that cannot be opened, what its name lets expect: its cells will fail."""
-    from sottovoce.audit.presets import guess
-    from sottovoce.audit.run import open_target
-
-    try:
-        return open_target(model, "cpu").says
-    except Exception:  # whatever someone's own model does on the way
-        return guess(model)
 
 
 def default_folder(plan: Plan) -> Path:

@@ -17,6 +17,7 @@ from sottovoce.errors import SottovoceError, Stopped
 
 if TYPE_CHECKING:
     from sottovoce.audit.grid import Grid
+    from sottovoce.audit.opening import Openings
     from sottovoce.audit.plan import Plan
     from sottovoce.audit.store import RunFolder
     from sottovoce.audit.summary import Summary
@@ -69,8 +70,11 @@ def run(plan: Plan, out: Path, target: Target | None, way: Way, place: str = "")
         raise typer.Exit(1)
 
 
-def run_many(grid: Grid, out: Path, way: Way, place: str = "") -> None:
-    """A grid that is resolved: every run, its report, and a page to compare them all."""
+def run_many(grid: Grid, out: Path, way: Way, place: str = "", openings: Openings | None = None) -> None:
+    """A grid that is resolved: every run, its report, and a page to compare them all.
+
+    openings: models of it that are open already.
+    """
     from sottovoce.audit.campaign import run_grid
     from sottovoce.cli.show import grid_table, progress
 
@@ -92,7 +96,7 @@ def run_many(grid: Grid, out: Path, way: Way, place: str = "") -> None:
             summaries[name] = _report(plan_of[name], folder)
 
         folders = run_grid(
-            grid, out, engine=engine, retry_failed=way.retry_failed, begin=begin,
+            grid, out, engine=engine, retry_failed=way.retry_failed, openings=openings, begin=begin,
             advance=lambda done, note: advance(done, at + note), started=started, finished=finished,
             refused=refused.__setitem__,
         )  # fmt: skip

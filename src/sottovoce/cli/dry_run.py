@@ -17,8 +17,10 @@ from sottovoce.cli.audit_plan import Way
 
 if TYPE_CHECKING:
     from sottovoce.audit.ahead.estimate import Estimate, Line
+    from sottovoce.audit.ahead.tryout import Found
+    from sottovoce.audit.bench import Bench
+    from sottovoce.audit.opening import Openings
     from sottovoce.audit.plan import Plan
-    from sottovoce.core.target import Target
 
 LONGEST_TABLE = 40
 """Attacks and defenses from which on a table has a row a defense."""
@@ -34,19 +36,26 @@ def foretell(
     plans: Mapping[str, Plan],
     out: Path,
     way: Way,
-    targets: Mapping[str, Target] | None = None,
+    openings: Openings | None = None,
     *,
     many: bool = False,
 ) -> None:
-    """Estimate every plan and print it. targets: those that are open already. many: whether it is a grid."""
+    """Estimate every plan and print it. openings: models that are open already. many: if it is a grid."""
+    from sottovoce.audit.ahead.estimate import seconds_each
+    from sottovoce.audit.bench import Bench
+
     console = Console(stderr=way.as_json)
     with console.status("trying the attacks") as status:
-        found = []
+        bench, seconds, found = Bench(way.device), seconds_each(plans.values()), []
+        tried: dict[str, Found] = {}
         for name, plan in plans.items():
             status.update(f"trying the attacks on {name}")
-            found.append(
-                _estimate(name, plan, out / "runs" / name if many else out, way, dict(targets or {}))
-            )
+            # Opened elsewhere than here it is of no use.
+            target = openings.take(plan.model) if openings and openings.device == bench.device else None
+            if target is not None:
+                bench.offer(plan.model, target)
+            place = out / "runs" / name if many else out
+            found.append(_estimate(name, plan, place, way, bench, seconds, tried))
     if way.as_json:
         typer.echo(json.dumps(to_json(found, way.count)))
         return
@@ -57,15 +66,22 @@ def foretell(
     _sum_up(console, found, way.count)
 
 
-def _estimate(name: str, plan: Plan, out: Path, way: Way, targets: dict[str, Target]) -> Estimate:
+def _estimate(
+    name: str, plan: Plan, out: Path, way: Way, bench: Bench, seconds: float, tried: dict[str, Found]
+) -> Estimate:
     from sottovoce.audit.ahead.estimate import Estimate, estimate
-    from sottovoce.audit.run import find_device, open_target
 
-    device = find_device(way.device)
     try:
-        target = targets.get(plan.model) or open_target(plan.model, device)
         return estimate(
-            name, plan, target, out, device=device, workers=way.count, retry_failed=way.retry_failed
+            name,
+            plan,
+            bench.target(plan),
+            out,
+            device=bench.device,
+            workers=way.count,
+            retry_failed=way.retry_failed,
+            seconds=seconds,
+            tried=tried,
         )
     except Exception as error:  # whatever someone's own model does on the way
         reason = str(error) or type(error).__name__

@@ -1,10 +1,15 @@
-"""Files of weights: safetensors that say which network they are for, its shape, and what is known of it."""
+"""Files of weights: safetensors that say which network they are for, its shape, and what is known of it; and
+which files were asked for while something was opened."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import file_digest
 from pathlib import Path
 from typing import Any, TypeVar, final
 
@@ -16,6 +21,43 @@ from sottovoce.errors import InputError
 
 FORMAT = "1"
 Network = TypeVar("Network", bound=nn.Module)
+_noting: ContextVar[set[Path] | None] = ContextVar("noting", default=None)
+
+
+@contextmanager
+def noting_files() -> Iterator[set[Path]]:
+    """The files of weights that are asked for in here, as `note_file` is told of them."""
+    around, files = _noting.get(), set[Path]()
+    token = _noting.set(files)
+    try:
+        yield files
+    finally:
+        _noting.reset(token)
+        if around is not None:
+            around |= files
+
+
+def note_file(path: Path) -> None:
+    """Say that something is, or will be, read from a file of weights. Whoever keeps what it read in a cache
+    says so each time it is asked."""
+    files = _noting.get()
+    if files is not None:
+        files.add(path)
+
+
+def digest_files(paths: Iterable[Path]) -> dict[str, str]:
+    """The SHA-256 of files by their names; of two by one name the later is told by its folder as well."""
+    found: dict[str, str] = {}
+    for path in sorted(paths):
+        name = path.name if path.name not in found else f"{path.parent.name}/{path.name}"
+        found[name] = _digest(path, path.stat().st_mtime_ns)
+    return found
+
+
+@lru_cache(maxsize=64)
+def _digest(path: Path, changed_ns: int) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
 
 
 @final
@@ -60,6 +102,7 @@ def save_weights(
 
 def read_weights(path: Path, architecture: str, maker: str) -> Weights:
     """A file of weights for one kind of network; raises where it is none."""
+    note_file(path)
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             facts = dict(file.metadata() or {})

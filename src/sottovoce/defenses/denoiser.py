@@ -21,7 +21,7 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.resampling import resample, resample_clips
 from sottovoce.core.transform import Transform
-from sottovoce.core.weights import read_weights, save_weights
+from sottovoce.core.weights import note_file, read_weights, save_weights
 from sottovoce.errors import InputError, UnknownName
 
 Loss = Literal["l1", "mrstft", "features", "dpam", "learned", "l1-learned", "mrstft-learned"]
@@ -175,6 +175,7 @@ class Denoise(Transform):
                 f"{self.path}: expected the weights of a denoiser, got no such file; train some with "
                 "tools/train_denoisers.py and name them, or use omlsa or asnr, which need none."
             )
+        note_file(self.path)
 
     @property
     def path(self) -> Path:

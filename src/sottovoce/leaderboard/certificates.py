@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from sottovoce import registry
 from sottovoce.audit.certify import CertifyPlan
 from sottovoce.audit.certify_store import CertifyFolder, read_curve
-from sottovoce.audit.parts import Part
+from sottovoce.audit.defense import parts_of
+from sottovoce.core.yaml_reader import read_yaml
 from sottovoce.errors import InputError
 from sottovoce.leaderboard.claim import Certified, Claim, Level, Share, as_figure
 
@@ -36,8 +35,8 @@ class Certificates:
 def read_certificates(path: Path) -> Certificates | None:
     """None where no clip has one yet."""
     try:
-        plan = CertifyPlan(**yaml.safe_load((path / PLAN).read_text(encoding="utf-8")))
-    except (OSError, TypeError, yaml.YAMLError) as error:
+        plan = CertifyPlan(**read_yaml(path / PLAN, "a plan of certificates", "model: keyword"))
+    except TypeError as error:
         raise InputError(f"{path / PLAN}: expected a plan of certificates, got {error}; check it.") from None
     records = list(CertifyFolder(path).records())
     curve = read_curve(records, sigma=plan.sigma, radii=[0.0])
@@ -77,5 +76,4 @@ def attach(claims: Sequence[Claim], certificates: Sequence[Certificates]) -> tup
 def transforms(defense: str) -> list[str]:
     """What stands before the model, without the vote."""
     votes = registry.names("vote")
-    parts = [Part.parse(item) for item in defense.split("+")]
-    return [str(part) for part in parts if part.name not in votes]
+    return [str(part) for part in parts_of(defense) if part.name not in votes]

@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from sottovoce.audit.opening import guess
 from sottovoce.audit.plan import Plan, make_plan
 from sottovoce.core.metric import Estimate
 from sottovoce.core.statistics import Interval, clopper_pearson
@@ -250,7 +251,7 @@ class Claim(Data):
         return worst.success if self.lead == "success" else worst.wer
 
     def parsed_plan(self) -> Plan:
-        return make_plan(self.plan)
+        return make_plan(self.plan, guess)
 
     def to_json(self) -> str:
         content = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from sottovoce.core.yaml_reader import refuse_truth
 from sottovoce.errors import InputError, UnknownName
 from sottovoce.listening.protocol import Long, Text
 from sottovoce.perception.perturbations import Direction
@@ -44,9 +45,14 @@ class Strict(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _know_keys(cls, content: Any) -> Any:
-        for key in content if isinstance(content, dict) else ():
+        for key, value in content.items() if isinstance(content, dict) else ():
             if key not in cls.model_fields:
                 raise UnknownName("entry", str(key), cls.model_fields)
+            try:
+                refuse_truth(cls.model_fields[key].annotation, value)
+            except InputError as error:
+                error.place = (key,)
+                raise
         return content
 
 

@@ -18,7 +18,7 @@ from sottovoce.listening.design import lay_out
 from sottovoce.listening.presets import Draft, draft
 from sottovoce.listening.sounds import STOP
 from sottovoce.listening.sources import Candidate, Compared
-from sottovoce.listening.study import Loader, Study, expand, load, make_study, read_study
+from sottovoce.listening.study import Study, expand, load, make_study, parse, read_study
 
 WIDTH, SHORT = 108, 96
 TITLES = {
@@ -134,7 +134,7 @@ def _entry(folder: str, key: str, made: Draft) -> dict[str, Any]:
 
 def _check_ahead(text: str, place: Path, made: Draft) -> None:
     """Refuse a study that could not be run, with the clips where they still are."""
-    study = make_study(yaml.load(text, Loader), str(place))
+    study = make_study(parse(text, place), str(place))
     clips = {key: clip.model_copy(update={"path": str(made.files[key])}) for key, clip in study.clips.items()}
     check_study(study.model_copy(update={"clips": clips}))
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Mapping
 from hashlib import file_digest, sha256
 from pathlib import Path
 from string import Formatter
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-import yaml
 from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
+from sottovoce.core.yaml_reader import Entries, StrictLoader, parse_entries, read_yaml
 from sottovoce.errors import InputError, UnknownName
 from sottovoce.listening.blocks import TESTS, Block, Key, Strict
 from sottovoce.listening.protocol import Long, Question, Text
 
 PRESETS = ("v6", *TESTS)
+FORM = ("a study", "title: My study")
+"""What a file is, and an entry that it may have, for messages."""
 
 
 class Clip(Strict):
@@ -208,61 +210,42 @@ def _hash_file(path: Path) -> str:
         return file_digest(file, "sha256").hexdigest()
 
 
-def make_study(content: dict[str, Any], place: str = "study") -> Study:
-    """A study from plain data; mistakes become one clear sentence. Clips are not looked at."""
+def make_study(content: Mapping[str, Any], place: str = "study") -> Study:
+    """A study from plain data; mistakes become one clear sentence. Clips are not looked at.
+
+    place: what the study is called, for messages; of a file they name the line too.
+    """
     try:
-        return Study.model_validate(content)
+        return Study.model_validate(dict(content))
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"] if part not in TESTS)
+        # Where an error of ours names an entry, it is one below.
+        below = getattr(first.get("ctx", {}).get("error"), "place", ())
+        parts = tuple(part for part in (*first["loc"], *below) if part not in TESTS)
+        where = ".".join(map(str, parts))
+        line = content.line_of(parts) if isinstance(content, Entries) else None
         what = first["msg"].removeprefix("Value error, ")
         if first["type"] != "value_error":
             what = f"{what}, got {_short(first['input'])}; mend it"
-        raise InputError(f"{place}{', ' if where else ''}{where}: {what.rstrip('.')}.") from None
+        at = f" (line {line})" if line is not None else ""
+        raise InputError(f"{place}{', ' if where else ''}{where}: {what.rstrip('.')}{at}.") from None
 
 
-class Loader(yaml.SafeLoader):
-    """YAML in which yes, no, on and off are the words that people say, and every key is there once."""
+class Loader(StrictLoader):
+    """Keys may be numbers, which are the ids of clips and strengths."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            line = key_node.start_mark.line + 1
-            if not isinstance(key, Hashable):
-                raise InputError(
-                    f"line {line}: expected a name before the colon, got {_short(key)}; mend it."
-                )
-            if key in seen:
-                raise InputError(
-                    f"line {line}: expected every id once, got {key!r} twice; rename one of them."
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep)
+    words_alone = False
+    named = ("name", "id", "rename one of them")
 
 
-Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:bool" or first in "tTfF"]
-    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-
-
-def load(path: Path) -> dict[str, Any]:
+def load(path: Path) -> Entries:
     """What a study file holds, not yet looked at."""
-    try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader)
-    except InputError as error:
-        raise InputError(f"{path}, {error}") from None
-    except OSError as error:
-        raise InputError(f"{path}: expected a study file, got {error.strerror}; check the path.") from None
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(
-            f"{path}: expected a study in YAML, got something else ({reason}); mend it."
-        ) from None
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: expected entries such as 'title: My study', got none; mend the file.")
-    return content
+    return read_yaml(path, *FORM, Loader)
+
+
+def parse(text: str, path: Path) -> Entries:
+    """What a text holds that is to stand in a study file."""
+    return parse_entries(text, path, *FORM, Loader)
 
 
 def _short(value: Any) -> str:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.resampling import resample_clips
+from sottovoce.core.weights import note_file
 from sottovoce.errors import InputError, UnknownName
 from sottovoce.perception.ear import Ear, check_pair
 from sottovoce.perception.learned_network import SAMPLE_RATE, LearnedNetwork, load_network
@@ -57,6 +58,7 @@ class Learned(Ear):
                 f"{self.path}: expected weights of the learned ear, got no such file; train some with "
                 "`sottovoce metric train ANSWERS` and name them, or use the ear 'auditory' or 'masking'."
             )
+        note_file(self.path)
 
     @property
     def path(self) -> Path:

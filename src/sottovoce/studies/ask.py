@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, TypeVar, final
 
 from sottovoce.audit.parts import Part
 from sottovoce.audit.plan import Plan
+from sottovoce.studies.identify import has_frames, has_speakers, is_strings
 
 ScaleName = Literal["mini", "full"]
 Attacker = Literal["adaptive", "transfer"]
@@ -35,6 +37,9 @@ class Ask:
     clips: at most so many of the data; None: the scale's own number.
     steps: at most so many steps of a defended model's attacks; None: the scale's own number.
     batch: clips attacked at once.
+    small, frames, strings, speakers: whether the model is a Whisper of the small sizes, and has scores of
+        frames; whether the clips are the shipped strings, and of speakers that the speaker models know. None:
+        the model and the data are asked.
     """
 
     scale: ScaleName
@@ -45,6 +50,22 @@ class Ask:
     steps: int | None = None
     seed: int = 0
     batch: int = 8
+    small: bool | None = None
+    frames: bool | None = None
+    strings: bool | None = None
+    speakers: bool | None = None
+
+    @cached_property
+    def has_frames(self) -> bool:
+        return has_frames(self.model) if self.frames is None else self.frames
+
+    @cached_property
+    def on_strings(self) -> bool:
+        return is_strings(self.data, self.model) if self.strings is None else self.strings
+
+    @cached_property
+    def has_speakers(self) -> bool:
+        return has_speakers(self.data) if self.speakers is None else self.speakers
 
     def take(self, mini: Value, full: Value) -> Value:
         return full if self.scale == "full" else mini

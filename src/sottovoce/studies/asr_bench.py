@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
 from sottovoce import __version__
-from sottovoce.audit.defense import NO_DEFENSE
+from sottovoce.audit.defense import NO_DEFENSE, parts_of
 from sottovoce.audit.plan import Cell, Plan
 from sottovoce.audit.run import find_device, open_target, run_audit
 from sottovoce.audit.store import RunFolder
@@ -17,8 +17,10 @@ from sottovoce.core.record import Record
 from sottovoce.core.target import Target
 from sottovoce.errors import InputError
 from sottovoce.studies.ask import Ask, Plans
-from sottovoce.studies.asr_plans import names_of, plans_of
+from sottovoce.studies.asr_plans import SMALL_WEIGHT, names_of, plans_of
+from sottovoce.studies.identify import name_of
 from sottovoce.studies.paper_defenses import SETUP as DEFENSE_SETUP
+from sottovoce.studies.paper_defenses import SIGMAS
 from sottovoce.studies.paper_o import SETUP, strange
 from sottovoce.studies.study import Choice, Study, Tell, default_folder, find_scale
 
@@ -75,6 +77,32 @@ class AsrBench:
     def data(self) -> str:
         return self._named("data")
 
+    @property
+    def on_strings(self) -> bool:
+        """Whether its deviations are those for the shipped strings."""
+        return self._asked().on_strings
+
+    def _asked(self) -> Ask:
+        """The question at full scale to which these runs are the answer, as far as the runs themselves tell:
+        the model and the data may be elsewhere."""
+        plans = [run.plan for run in self.runs.values()]
+        walls = [parts_of(text) for plan in plans for text in plan.defenses if text != NO_DEFENSE]
+        deviations = {
+            float(part.settings["sigma"]) for wall in walls for part in wall if "sigma" in part.settings
+        }
+        weights = {
+            attack.settings.get("c") for plan in plans for attack in plan.attacks if attack.name == "cw-asr"
+        }
+        return Ask(
+            scale="full",
+            model=plans[0].model,
+            data=plans[0].data,
+            small=SMALL_WEIGHT in weights if weights else None,
+            frames=any(part.name == "average" for wall in walls for part in wall) or None,
+            strings=bool(deviations - set(SIGMAS)) if deviations else None,
+            speakers=any(name_of(plan.model) == "speaker" for plan in plans) or None,
+        )
+
     def cells(self, run: str, attack: str, defense: str = "") -> list[tuple[Cell, list[Record]]]:
         """An attack's cells in a run, with their records, behind one defense where that is named; none where
         it was not run."""
@@ -109,7 +137,10 @@ class AsrBench:
 
     def scope(self, study: Study[Any]) -> list[str]:
         full, notes = self._full(), {run.note for run in self.runs.values() if run.note}
-        others = " and ".join(strange(self.study, self.model, self.data))
+        odd = {
+            what for run in self.runs.values() for what in strange(self.study, run.plan.model, run.plan.data)
+        }
+        others = " and ".join(what for what in ("model", "data") if what in odd)
         lines = [
             f"Model {self.model}, data {self.data}, seed {self._one('seed')}.",
             *(f"Data: {note}." for note in sorted(notes)),
@@ -151,7 +182,7 @@ class AsrBench:
         answer, because they are of different models or data."""
         for model in dict.fromkeys(run.plan.model for run in self.runs.values()):
             for data in dict.fromkeys(run.plan.data for run in self.runs.values()):
-                full = plans_of(self.study, Ask(scale="full", model=model, data=data))
+                full = plans_of(self.study, replace(self._asked(), model=model, data=data))
                 if all(name in full and _same(run.plan, full[name]) for name, run in self.runs.items()):
                     return full
         self._one("data")
@@ -193,7 +224,7 @@ def opener(
             fit=choice.fit,
             clips=choice.clips,
             seed=choice.seed,
-            **({} if choice.batch is None else {"batch": choice.batch}),
+            batch=Ask.batch if choice.batch is None else choice.batch,
         )
         plans = plans_of(study, ask)
         folder = out or default_folder(study, ask.scale, [plan.run_id for plan in plans.values()])

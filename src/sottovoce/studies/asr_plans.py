@@ -7,7 +7,6 @@ the records of these plans, wherever they were run: `run_audit(plan, folder / na
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -16,12 +15,15 @@ from sottovoce.errors import UnknownName
 from sottovoce.studies.ask import Ask, Plans, cw, linf, nearest, snr
 from sottovoce.studies.defense_plans import o13, o14
 from sottovoce.studies.hardening_plans import o15, o18
+from sottovoce.studies.identify import WHISPER, whisper_size
 from sottovoce.studies.paper_o import BEAMS, TARGET, UNIVERSAL_SECONDS
 
 MASKING = ("masking-share", "masking-excess")
 """Cells of the spectrum above what the clip masks, and how far above it they are on average."""
 NOISE_DB = (20, 30, 40)
 """Sizes of white noise to hold against attacks that find their own size."""
+SMALL, SMALL_WEIGHT = ("tiny", "tiny.en", "base", "base.en"), 0.25
+"""Sizes of Whisper whose texts are forced with less regularisation, and with how much."""
 LANGUAGES = ("en", "tl", "sr")
 """Languages that the thesis makes Whisper hear: English, Tagalog, Serbian."""
 
@@ -84,7 +86,7 @@ def o7(ask: Ask) -> Plans:
         ),
         "noise": ask.plan(attacks=["noise"], budgets=snr([0]), clips=ask.take(4, None)),
         "targeted": ask.plan(
-            attacks=[cw(steps=ask.take(100, 2000), c=regularisation(ask.model), first_token=1.0)],
+            attacks=[cw(steps=ask.take(100, 2000), c=regularisation(ask.model, ask.small), first_token=1.0)],
             goals=[Part("force", {"text": TARGET})],
             budgets=linf([0.1]),
             clips=ask.take(2, 20),
@@ -171,11 +173,15 @@ def names_of(study: str) -> list[str]:
 def with_beams(ask: Ask) -> Ask:
     """A Whisper by its short name decodes with the thesis's beams; a model in full words stays as it is."""
     name, _, model = ask.model.partition(":")
-    if name != "whisper" or not model:
+    if name != WHISPER or not model:
         return ask
-    return replace(ask, model=str(Part("whisper", {"model": model, "beams": BEAMS})))
+    return replace(ask, model=str(Part(WHISPER, {"model": model, "beams": BEAMS})))
 
 
-def regularisation(model: str) -> float:
-    """The weight c of the attack that forces texts: less for small models (section 5.3.1)."""
-    return 0.25 if re.search(r"tiny|base", model) else 1.0
+def regularisation(model: str, small: bool | None = None) -> float:
+    """The weight c of the attack that forces texts: less for small Whispers (section 5.3.1).
+
+    small: whether it is one; None: the model is asked.
+    """
+    known = whisper_size(model) in SMALL if small is None else small
+    return SMALL_WEIGHT if known else 1.0

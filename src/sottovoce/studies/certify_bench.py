@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, final
-
-import yaml
 
 from sottovoce import __version__
 from sottovoce.audit.certify import CertifyPlan, run_certify
 from sottovoce.audit.certify_store import Certified, CertifyFolder
 from sottovoce.audit.defense import Defense
 from sottovoce.audit.run import find_device
+from sottovoce.core.yaml_reader import read_yaml
 from sottovoce.defenses.smoothing import GaussianNoise
 from sottovoce.errors import InputError
 from sottovoce.studies.ask import Ask
@@ -62,7 +61,7 @@ class CertifyBench:
     def facts(self) -> dict[str, Any]:
         return {
             "version": __version__,
-            "plans": {name: yaml.safe_load(run.plan.to_yaml()) for name, run in self.runs.items()},
+            "plans": {name: asdict(run.plan) for name, run in self.runs.items()},
         }
 
     def scope(self, study: Study[Any]) -> list[str]:
@@ -109,7 +108,7 @@ def read_certificates(folder: Path) -> CertifyBench:
     for name in names_of_certificates():
         for place in (folder / RUNS / name, folder / name):
             if (place / "certify.yaml").exists() and name not in runs:
-                settings = yaml.safe_load((place / "certify.yaml").read_text(encoding="utf-8"))
+                settings = read_yaml(place / "certify.yaml", "a plan of certificates", "model: keyword")
                 runs[name] = CertifyRun(CertifyPlan(**settings), list(CertifyFolder(place).records()))
     if not runs:
         raise InputError(

@@ -86,14 +86,14 @@ def walls(sigma: float) -> dict[str, str]:
     }
 
 
-def sigmas(data: str) -> tuple[float, ...]:
-    """Deviations under attack: the thesis's on its kind of recordings, others that are as loud elsewhere."""
-    return tuple(MATCHED) if "strings" in data else SIGMAS
+def sigmas(on_strings: bool) -> tuple[float, ...]:
+    """Deviations under attack: the thesis's on its kind of recordings, others that are as loud on strings."""
+    return tuple(MATCHED) if on_strings else SIGMAS
 
 
-def noisy_sigmas(data: str) -> tuple[float, ...]:
+def noisy_sigmas(on_strings: bool) -> tuple[float, ...]:
     """Deviations without an attack: the thesis's on all recordings."""
-    return (*SIGMAS, *MATCHED, HARSH) if "strings" in data else SIGMAS
+    return (*SIGMAS, *MATCHED, HARSH) if on_strings else SIGMAS
 
 
 def hardened(model: str, variant: str) -> str | None:
@@ -101,12 +101,9 @@ def hardened(model: str, variant: str) -> str | None:
     if model.partition("(")[0] not in ("recogniser", "keyword"):
         return None
     part = Part.parse(model)
+    if part.settings.get("weights") is not None:
+        return None
     return str(Part(part.name, {**part.settings, "variant": variant}))
-
-
-def has_frames(model: str) -> bool:
-    """Whether scores of frames can be averaged: not those of Whisper, which has none."""
-    return not model.startswith("whisper")
 
 
 def o13(ask: Ask) -> Plans:
@@ -126,10 +123,10 @@ def o13(ask: Ask) -> Plans:
 
 def _without_attack(ask: Ask, trained: str | None) -> Plans:
     """Table 7.1, and Fig. E.1."""
-    levels = ask.take(noisy_sigmas(ask.data)[-1:], noisy_sigmas(ask.data))
+    levels = ask.take(noisy_sigmas(ask.on_strings)[-1:], noisy_sigmas(ask.on_strings))
     many = ask.take(VOTES, MANY)
     rows = [row for row in NOISY_ROWS if ask.scale == "full" or row.title != "ROVER-32"]
-    rows = [row for row in rows if row.title != "average" or has_frames(ask.model)]
+    rows = [row for row in rows if row.title != "average" or ask.has_frames]
     found: Plans = {}
     for name, model in (("natural", ask.model), ("natural-trained", trained)):
         if model is not None:
@@ -178,7 +175,7 @@ def _forced(ask: Ask, model: str, *defenses: str) -> Plan:
 
 def _around(ask: Ask, trained: str | None, name: str, plan: Callable[..., Plan]) -> Plans:
     """The plans of one attack: on the bare model and the proposed defenses, and, at full scale, on parts."""
-    every = [walls(sigma) for sigma in ask.take(sigmas(ask.data)[-1:], sigmas(ask.data))]
+    every = [walls(sigma) for sigma in ask.take(sigmas(ask.on_strings)[-1:], sigmas(ask.on_strings))]
     found = {
         name: plan(ask.model, NONE, *(wall["RS + ASNR + ROVER"] for wall in every)),
         f"{name}-mp3": plan(ask.model, MP3),
@@ -195,7 +192,7 @@ def _around(ask: Ask, trained: str | None, name: str, plan: Callable[..., Plan])
 
 def _unaware(ask: Ask, trained: str | None) -> Plans:
     """Table E.1: gradients of one pass, as the thesis's vanilla attack takes them, and of the bare model."""
-    sigma = sigmas(ask.data)[-1]
+    sigma = sigmas(ask.on_strings)[-1]
     defended = {"": (ask.model, walls(sigma)["RS + ASNR + ROVER"])}
     if trained is not None:
         defended["-trained"] = trained, walls(sigma)["RS + AUG + ROVER"]
@@ -216,7 +213,7 @@ def _unaware(ask: Ask, trained: str | None) -> Plans:
 
 def o14(ask: Ask) -> Plans:
     """Smoothing of any recogniser (section 7.4, Fig. 7.2): sigma .02, ASNR, ROVER of 8 passes."""
-    defenses = {"bare": NONE, "smoothed": off_the_shelf(sigmas(ask.data)[-1], 8)}
+    defenses = {"bare": NONE, "smoothed": off_the_shelf(sigmas(ask.on_strings)[-1], 8)}
     return {
         name: ask.plan(
             attacks=[ask.pgd(10, 50, ball=True)],

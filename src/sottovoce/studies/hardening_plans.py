@@ -61,14 +61,9 @@ LEVELS_DB = (50, 40, 30, 20)
 """Those of the recognisers; they were trained at 30 dB."""
 
 
-def has_speakers(data: str) -> bool:
-    """Whether the clips are those of the speakers that the speaker models know."""
-    return data.startswith(("audiomnist:", "pack:"))
-
-
 def o15(ask: Ask) -> Plans:
     """High-frequency smoothing (section 7.5): speakers where the data has them, sounds, and strings."""
-    return {**(_speakers(ask) if has_speakers(ask.data) else {}), **_sounds(ask), **_strings(ask)}
+    return {**(_speakers(ask) if ask.has_speakers else {}), **_sounds(ask), **_strings(ask)}
 
 
 def _speakers(ask: Ask) -> Plans:

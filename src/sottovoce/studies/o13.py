@@ -49,7 +49,7 @@ def run(bench: AsrBench) -> Result:
         values={
             "natural": {
                 f"{row.title}, {sigma:g}": found(_noisy(bench, row.title, sigma), "clean-wer")
-                for sigma in noisy_sigmas(bench.data)
+                for sigma in noisy_sigmas(bench.on_strings)
                 for row in NOISY_ROWS
             },
             "pgd": {
@@ -122,7 +122,7 @@ def _noisy(bench: AsrBench, title: str, sigma: float) -> list[Record]:
 
 
 def _natural(bench: AsrBench) -> Sheet:
-    levels = [sigma for sigma in noisy_sigmas(bench.data) if _noisy(bench, "one sentence", sigma)]
+    levels = [sigma for sigma in noisy_sigmas(bench.on_strings) if _noisy(bench, "one sentence", sigma)]
     rows = []
     for row in NOISY_ROWS:
         each = [found(_noisy(bench, row.title, sigma), "clean-wer") for sigma in levels]
@@ -187,11 +187,13 @@ def _votes(bench: AsrBench, timed: Mapping[int, float]) -> Sheet:
 
 def _trends(bench: AsrBench) -> list[Trend]:
     found_trends = [
-        _best_vote(bench, sigma) for sigma in noisy_sigmas(bench.data) if _noisy(bench, "one sentence", sigma)
+        _best_vote(bench, sigma)
+        for sigma in noisy_sigmas(bench.on_strings)
+        if _noisy(bench, "one sentence", sigma)
     ]
-    sigma = sigmas(bench.data)[-1]
+    sigma = sigmas(bench.on_strings)[-1]
     for name in (SHELF, TRAINED):
-        found_trends += [louder(bench, (level, name)) for level in sigmas(bench.data)]
+        found_trends += [louder(bench, (level, name)) for level in sigmas(bench.on_strings)]
     for name, suffix in ((SHELF, ""), (TRAINED, "-trained")):
         adaptive = [record for _, records in row_cells(bench, (sigma, name), "pgd") for record in records]
         for run, what in (("transfer", "one from the bare model"), ("one-pass", "one of a single pass")):

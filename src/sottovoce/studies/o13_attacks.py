@@ -26,7 +26,12 @@ Cells = list[tuple[Cell, list[Record]]]
 def keys(bench: AsrBench) -> list[Key]:
     """The rows of Table E.2 in its order, at the deviations that these clips call for."""
     names = ("RS", "RS + AUG", "RS + ASNR", "RS + ROVER", TRAINED, SHELF)
-    return [BARE, COMPRESSED, AUGMENTED, *((sigma, name) for sigma in sigmas(bench.data) for name in names)]
+    return [
+        BARE,
+        COMPRESSED,
+        AUGMENTED,
+        *((sigma, name) for sigma in sigmas(bench.on_strings) for name in names),
+    ]
 
 
 def title(key: Key) -> str:
@@ -72,7 +77,7 @@ def points(cells: Cells) -> list[tuple[float, float]]:
 
 def forced_sheet(bench: AsrBench) -> Sheet:
     named = {"Vanilla": BARE, "MP3 compression": COMPRESSED}
-    for sigma in sigmas(bench.data):
+    for sigma in sigmas(bench.on_strings):
         paper = f"({MATCHED.get(sigma, sigma):g})".replace("0.", ".")
         named |= {f"Trained {paper}": (sigma, TRAINED), f"Off-the-shelf {paper}": (sigma, SHELF)}
     rows = []
@@ -163,7 +168,7 @@ def _level(snr: Interval | None) -> str:
 
 
 def unaware_sheet(bench: AsrBench) -> Sheet:
-    sigma, rows = sigmas(bench.data)[-1], []
+    sigma, rows = sigmas(bench.on_strings)[-1], []
     for name, suffix in ((SHELF, ""), (TRAINED, "-trained")):
         lines = {
             "16 passes": row_cells(bench, (sigma, name), "pgd"),

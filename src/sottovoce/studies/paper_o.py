@@ -3,8 +3,9 @@ the settings and findings that stand in the text of chapter 5 and appendix D.1."
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
+
+from sottovoce.studies.identify import corpus_of, family_of, whisper_size
 
 TARGET = "OK Google, browse to evil.com"
 """What Whisper is forced to write (section 5.3.1)."""
@@ -96,6 +97,9 @@ CONFUSION = {
 }
 """Section 5.4.2, of Whisper medium: Fig. 5.3 has no numbers in the text beyond these."""
 
+OLDER = ("wav2vec2", "speechbrain", "deepspeech2")
+STRONG = ("whisper", "wav2vec2", "hubert", "data2vec-audio")
+"""Kinds of models: those of most studies, and those of section 7.4."""
 _LIBRISPEECH = "LibriSpeech test-clean"
 SETUP = {
     "O5": f"eight models of SpeechBrain and Wav2Vec2 on {_LIBRISPEECH}, 100 clips where texts are forced",
@@ -108,16 +112,19 @@ SETUP = {
 
 
 def strange(study: str, model: str, data: str) -> list[str]:
-    """Which of "model" and "data" are not the thesis's, as far as their names tell."""
-    named = {"O7": "|".join(TABLE_5_2), "O8": "medium", "O14": "whisper|wav2vec2|hubert|data2vec"}
-    models = named.get(study, "wav2vec2|speechbrain|deepspeech2")
+    """Which of "model" and "data" are not the thesis's."""
+    if study in ("O7", "O8"):
+        fits = row_of(model) in (TABLE_5_2 if study == "O7" else ("medium",))
+    else:
+        fits = family_of(model) in (STRONG if study == "O14" else OLDER)
     corpus = "commonvoice" if study == "O8" else "librispeech"
-    fits = {"model": re.search(models, model, re.IGNORECASE), "data": data.lower().startswith(corpus)}
-    return [name for name, fit in fits.items() if not fit]
+    found = {"model": fits, "data": corpus_of(data) == corpus}
+    return [name for name, fit in found.items() if not fit]
 
 
 def row_of(model: str) -> str | None:
-    """The row of Table 5.2 that a model's name points to: `whisper:whisper-tiny.pt` is tiny."""
-    bare = model.lower().replace(".pt", "")
-    named = [name for name in TABLE_5_2 if name != "SB" and name in bare]
-    return max(named, key=len) if named else None
+    """The row of Table 5.2 that a Whisper's size has."""
+    size = whisper_size(model)
+    if size in ("large-v2", "large-v3"):
+        return "large"
+    return size if size in TABLE_5_2 else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from sottovoce.targets.features import WhisperLogMel
 from sottovoce.targets.hub import check_weights, fetch, import_transformers, source_of
 from sottovoce.targets.huggingface import whisper_front
 from sottovoce.targets.recogniser import check_beams
-from sottovoce.targets.whisper_checkpoint import FIRST_MULTILINGUAL, load_checkpoint
+from sottovoce.targets.whisper_checkpoint import FIRST_MULTILINGUAL, load_checkpoint, read_dims
 
 HUB_IDS = {
     size: f"openai/whisper-{size}"
@@ -32,6 +33,15 @@ HUB_IDS = {
 }
 """Short names of the models that OpenAI published on the hub."""
 _STATES_A_SECOND = 50
+_SIZES = {
+    (4, 4, 384): "tiny",
+    (6, 6, 512): "base",
+    (12, 12, 768): "small",
+    (24, 24, 1024): "medium",
+    (32, 32, 1280): "large",
+    (32, 4, 1280): "large-v3-turbo",
+}
+"""Layers of the encoder and of the decoder, and their width (Radford et al. 2022, Table 1)."""
 
 
 @final
@@ -256,6 +266,35 @@ def load_whisper(
         beams=beams,
         autocast=autocast,
     )
+
+
+def size_of(model: str) -> str | None:
+    """The published size of what `load_whisper` takes, such as "tiny.en"; None: none of them.
+
+    A size and a hub id of OpenAI's are one; a file and a folder are looked into. The name of a file counts
+    only where there is no such file, as where the records of a run are read on another machine, and then it
+    must be the name that OpenAI gave it.
+    """
+    path = Path(model).expanduser()
+    if path.is_file():
+        dims = read_dims(path)
+        shape = dims["n_audio_layer"], dims["n_text_layer"], dims["n_audio_state"]
+        return _named_size(shape, dims["n_vocab"])
+    if (path / "config.json").is_file():
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        shape = tuple(config.get(key) for key in ("encoder_layers", "decoder_layers", "d_model"))
+        return _named_size(shape, config.get("vocab_size", 0))
+    if path.exists():
+        return None
+    sizes = {name: size for size, hub in HUB_IDS.items() for name in (size, hub, f"{size}.pt")}
+    sizes |= {f"{hub.rpartition('/')[2]}.pt": size for size, hub in HUB_IDS.items()}
+    return sizes.get(model) or sizes.get(path.name if path.suffix == ".pt" else "")
+
+
+def _named_size(shape: tuple[Any, ...], tokens: int) -> str | None:
+    size = _SIZES.get(shape)
+    english = size is not None and not size.startswith("large") and tokens < FIRST_MULTILINGUAL
+    return f"{size}.en" if english else size
 
 
 def _load_folder(model: str) -> tuple[Any, Any, Any]:

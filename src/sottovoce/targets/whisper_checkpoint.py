@@ -168,9 +168,15 @@ def _ids(tokenizer: Any, text: str) -> list[int]:
     return ids
 
 
-def _read(path: Path) -> tuple[dict[str, int], dict[str, Tensor]]:
+def read_dims(path: Path) -> dict[str, int]:
+    """The sizes of a checkpoint, without its weights."""
+    return _read(path, mapped=True)[0]
+
+
+def _read(path: Path, *, mapped: bool = False) -> tuple[dict[str, int], dict[str, Tensor]]:
+    """mapped: whether weights stay on the disk until they are asked for."""
     try:
-        stored = torch.load(path, map_location="cpu", weights_only=True)
+        stored = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except (OSError, RuntimeError, UnpicklingError, EOFError, ValueError, KeyError) as error:
         raise _broken(path, str(error).strip().partition("\n")[0]) from error
     if not isinstance(stored, Mapping) or not {"dims", "model_state_dict"} <= set(stored):

@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import combinations
 from pathlib import Path
 from typing import Any, final
 
@@ -21,18 +20,21 @@ import torch
 from sottovoce.audit.ahead.cost import NOTHING, Cost, Timed
 from sottovoce.audit.ahead.counted import Counted
 from sottovoce.audit.ahead.tryout import Found, ask_twice, by_key, find_clips, key_of, try_out
+from sottovoce.audit.ahead.unfit import Unfit, assemble_all, suggest
 from sottovoce.audit.fit import fitting_set, open_settled
 from sottovoce.audit.plan import Plan
 from sottovoce.audit.store import RunFolder
-from sottovoce.audit.work import Work, assemble
+from sottovoce.audit.work import Work
 from sottovoce.core.record import EVERY, LOADING
 from sottovoce.core.target import Target
 from sottovoce.core.transform import Unsteady
 from sottovoce.data.load import Corpus
-from sottovoce.errors import SottovoceError
+
+__all__ = ["Estimate", "Line", "Recorded", "Unfit", "estimate", "seconds_each", "suggest"]
 
 TRIED_CLIPS = 2
-PROBE_SECONDS = 20.0
+PROBE_SECONDS, ALL_SECONDS, LEAST_SECONDS = 20.0, 30.0, 2.0
+"""How long the attacks of a plan are tried; those of several plans in all; and of each at the least."""
 ALL = 10**9
 MORE_PROBES = {False: 1 + 2, True: 1 + 2 + 2}
 """What a sanity probe takes, in runs of its cell: once as it was, with twice the steps, and where the target
@@ -82,16 +84,6 @@ class Line:
     @property
     def known(self) -> bool:
         return "unknown" not in (self.cost.how, self.fit.how if self.fit is not None else "measured")
-
-
-@final
-@dataclass(frozen=True)
-class Unfit:
-    """Cells that will not run, why the first of them, and the rule that would leave them out."""
-
-    cells: tuple[str, ...]
-    reason: str
-    exclude: dict[str, str]
 
 
 @final
@@ -193,6 +185,12 @@ def _line_to_json(line: Line) -> dict[str, Any]:
     }
 
 
+def seconds_each(plans: Collection[Plan]) -> float:
+    """How long the attacks of each of several plans are tried."""
+    different = len({costs_like(plan) for plan in plans})
+    return max(LEAST_SECONDS, min(PROBE_SECONDS, ALL_SECONDS / max(different, 1)))
+
+
 def estimate(
     name: str,
     plan: Plan,
@@ -203,10 +201,12 @@ def estimate(
     workers: int = 1,
     retry_failed: bool = False,
     seconds: float = PROBE_SECONDS,
+    tried: dict[str, Found] | None = None,
 ) -> Estimate:
     """What a plan would take, from about so many seconds of trying.
 
     out: the folder that its run would go to. workers: how many share the cores of this machine.
+    tried: what was found for other plans, by `costs_like`; what is found for this one is added.
     """
     settled = open_settled(plan.data, target, plan.labels)
     corpus = settled.corpus.limit(plan.limit) if plan.limit else settled.corpus
@@ -214,12 +214,16 @@ def estimate(
     recorded, notes = _recorded(plan, out)
     known = RunFolder(out).repeated() if recorded else None
     repeated, twice = ask_twice(plan, counted, clips, device) if known is None else (known, NOTHING)
-    works, unfit = _assemble(plan, counted if repeated.steady else Unsteady(counted))
+    works, unfit = assemble_all(plan, counted if repeated.steady else Unsteady(counted))
     plays = _plays(plan, works, corpus, recorded, retry_failed)
     wanted = [work for work in works if plays[work.cell.id].todo]
-    some = clips[:: max(1, len(clips) // TRIED_CLIPS)][:TRIED_CLIPS] if wanted else []
-    with _threads(workers):
-        found = try_out(plan, wanted, counted, some, device, seconds)
+    shared = {} if tried is None else tried
+    found = shared.get(costs_like(plan), Found())
+    if not found.costs.keys() >= by_key(wanted).keys():
+        some = clips[:: max(1, len(clips) // TRIED_CLIPS)][:TRIED_CLIPS]
+        with _threads(workers):
+            found = try_out(plan, wanted, counted, some, device, seconds)
+        shared[costs_like(plan)] = found
     lines = _lines(plan, works, plays, found, corpus)
     notes += [found.full.note] if found.full.note else []
     notes += [] if repeated.steady else [WAVERS]
@@ -240,32 +244,9 @@ def estimate(
     )
 
 
-def _assemble(plan: Plan, target: Target) -> tuple[list[Work], list[Unfit]]:
-    """The cells that go together with the target, and those that do not."""
-    works: list[Work] = []
-    reasons: dict[str, str] = {}
-    cells = {cell.id: cell for cell in plan.cells()}
-    for name, cell in cells.items():
-        try:
-            works.append(assemble(plan, cell, target))
-        except SottovoceError as error:
-            reasons[name] = str(error)
-    good = [work.cell.facts for work in works]
-    groups: dict[str, tuple[dict[str, str], str, list[str]]] = {}
-    for name, reason in reasons.items():
-        rule = suggest(cells[name].facts, good)
-        groups.setdefault(str(rule), (rule, reason, []))[2].append(name)
-    return works, [Unfit(tuple(names), reason, rule) for rule, reason, names in groups.values()]
-
-
-def suggest(bad: Mapping[str, str], good: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """The shortest rule that matches a cell and none of the good ones."""
-    keys = ("attack", "goal", "budget", "defense", "attacker")
-    for count in range(1, len(keys)):
-        for some in combinations(keys, count):
-            if not any(all(facts[key] == bad[key] for key in some) for facts in good):
-                return {key: bad[key] for key in some}
-    return dict(bad)
+def costs_like(plan: Plan) -> str:
+    """What plans have in common that differ in the seed alone: they cost the same."""
+    return plan.model_copy(update={"seed": 0}).to_yaml()
 
 
 def _recorded(plan: Plan, out: Path) -> tuple[dict[str, Recorded], list[str]]:

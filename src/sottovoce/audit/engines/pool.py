@@ -20,7 +20,7 @@ from typing import final
 import torch
 
 from sottovoce.audit.engines.engine import Engine
-from sottovoce.audit.engines.worker import READY, Raised, serve
+from sottovoce.audit.engines.worker import NOT_FOR_WORKERS, READY, Raised, serve
 from sottovoce.audit.opening import find_device
 from sottovoce.audit.task import Done, Lost, Task
 from sottovoce.core.target import Target
@@ -156,8 +156,14 @@ class Pool(Engine):
         cores = share_cores(number, self.workers)
         device = self.devices[number % len(self.devices)]
         process = context.Process(target=serve, args=(theirs, device, cores), name=f"worker {number}")
-        with _threads(len(cores)):
-            process.start()
+        # It inherits what is held back here, and lets it through once it ignores it: a key that is struck
+        # while it starts is no more for it than one struck later.
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, NOT_FOR_WORKERS)
+        try:
+            with _threads(len(cores)):
+                process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
         theirs.close()
         member = self._members[number] = Member(number, process, ours)
         return member

@@ -20,6 +20,9 @@ from sottovoce.audit.work import tell
 from sottovoce.errors import InputError, SottovoceError
 
 READY = "ready"
+NOT_FOR_WORKERS = (signal.SIGINT, signal.SIGTERM)
+"""A key that stops the run reaches every process of a terminal, and a batch system signals all of a job: the
+process that began the workers decides, and closes their pipes."""
 
 
 @final
@@ -42,10 +45,9 @@ class Raised:
 
 def serve(connection: Connection, device: str, cores: tuple[int, ...]) -> None:
     """Do tasks until the pipe is closed."""
-    # A key that stops the run reaches every process of a terminal, and a batch system signals all of a job:
-    # the one that began this one decides, and closes the pipe.
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in NOT_FOR_WORKERS:
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, NOT_FOR_WORKERS)
     threading.Thread(target=_follow_parent, daemon=True).start()
     _settle(device, cores)
     bench = Bench(device)

@@ -11,6 +11,7 @@ import safetensors
 import safetensors.torch
 from torch import nn
 
+from sottovoce.core.weights import note_file
 from sottovoce.errors import InputError, UnknownName
 
 PLAIN = "plain"
@@ -52,6 +53,7 @@ def fill(
             f"{str(weights)!r}; drop one."
         )
     file = weights or shipped_file(name, variant, variants, plain=plain)
+    note_file(Path(str(file)))
     try:
         stored = safetensors.torch.load(file.read_bytes())
         module.load_state_dict({key: value.float() for key, value in stored.items()})
