@@ -12,7 +12,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import final
@@ -157,7 +157,8 @@ class Pool(Engine):
         device = self.devices[number % len(self.devices)]
         process = context.Process(target=serve, args=(theirs, device, cores), name=f"worker {number}")
         # It inherits what is held back here, and lets it through once it ignores it: a key that is struck
-        # while it starts is no more for it than one struck later.
+        # while it starts is no more for it than one struck later. To start the tracker lets it through.
+        resource_tracker.ensure_running()
         held = signal.pthread_sigmask(signal.SIG_BLOCK, NOT_FOR_WORKERS)
         try:
             with _threads(len(cores)):
