@@ -77,7 +77,7 @@ def compare(name: str, found: Mapping[str, Any], *, unknown: frozenset[str] = fr
         differences = [f"  another order: {now} stands where {was} was"]
     if differences:
         pytest.fail(
-            f"{len(differences)} differences from tests/golden/{path.name}, which holds what users keep:\n"
+            f"{len(differences)} difference(s) from tests/golden/{path.name}, which holds what users keep:\n"
             + "\n".join(differences)
             + "\nRestore what it was. If the change is meant, it is a decision: write a page in "
             f"docs/decisions, then run {WRITE}=1 python -m pytest tests/test_golden.py and commit both.",
@@ -482,7 +482,7 @@ def test_a_difference_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(pytest.fail.Exception) as told:
         compare("some", {"kept": 1, "other": "ü", "more": 4})
     assert str(told.value).splitlines() == [
-        "3 differences from tests/golden/some.json, which holds what users keep:",
+        "3 difference(s) from tests/golden/some.json, which holds what users keep:",
         "  gone:    gone: [2]",
         "  new:     more: 4",
         "  changed: other",
