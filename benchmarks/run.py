@@ -238,9 +238,9 @@ def peak_mib(count: int, size: int) -> float:
 
 
 def audit(folder: str, size: int) -> None:
-    from sottovoce.audit.plan import make_plan
-    from sottovoce.audit.run import run_audit
-    from sottovoce.audit.summary import summarise
+    from sottovoce.auditing.plan import make_plan
+    from sottovoce.auditing.run import run_audit
+    from sottovoce.auditing.summary import summarise
 
     settings = {"data": f"{folder}/clips.csv", "attacks": ["noise"], "budgets": ["snr(db=30)"], "batch": size}
     plan = make_plan(settings | {"audio": "none", "metrics": ["success", "snr"]})

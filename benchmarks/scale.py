@@ -86,9 +86,9 @@ def compare_workers(folder: Path, workers: int, clips: int, steps: int, turns: i
 
 def time_pool(out: Path, data: Path, workers: int, threads: str | None, steps: int) -> dict[str, float]:
     """Seconds for the cell, in processes that are open already, and seconds until they were."""
-    from sottovoce.audit.engines.pool import Pool
-    from sottovoce.audit.plan import make_plan
-    from sottovoce.audit.run import run_audit
+    from sottovoce.auditing.engines.pool import Pool
+    from sottovoce.auditing.plan import make_plan
+    from sottovoce.auditing.run import run_audit
 
     entries = {"data": str(data), "budgets": ["snr(db=40)"], "metrics": ["success", "snr"], "audio": "none"}
     entries |= {"probe": 0, "batch": 16}
@@ -127,8 +127,8 @@ def resume(folder: Path, trials: int) -> None:
 
 def time_driver(plan_file: Path, out: Path, trials: int) -> None:
     """Without the command around it: no imports, no report."""
-    from sottovoce.audit.plan import make_plan, read_plan
-    from sottovoce.audit.run import run_audit
+    from sottovoce.auditing.plan import make_plan, read_plan
+    from sottovoce.auditing.run import run_audit
 
     begun = time.perf_counter()
     run_audit(make_plan(read_plan(plan_file)), out, device="cpu")
@@ -137,8 +137,8 @@ def time_driver(plan_file: Path, out: Path, trials: int) -> None:
 
 def record_all(folder: Path, plan_file: Path, out: Path, trials: int) -> float:
     """Write the run as if it had been done: real records of one clip, copied for every other. MiB written."""
-    from sottovoce.audit.plan import make_plan
-    from sottovoce.audit.run import run_audit
+    from sottovoce.auditing.plan import make_plan
+    from sottovoce.auditing.run import run_audit
 
     budgets = [f"snr(db={level})" for level in range(15, 65, 5)]
     entries: dict[str, Any] = {"budgets": budgets, "audio": "none", "probe": 0}
@@ -161,7 +161,7 @@ def record_all(folder: Path, plan_file: Path, out: Path, trials: int) -> float:
 
 
 def begin_folder(plan: Any, out: Path) -> None:
-    from sottovoce.audit.run import run_audit
+    from sottovoce.auditing.run import run_audit
     from sottovoce.errors import Stopped
 
     def interrupt(trials: int) -> None:

@@ -17,11 +17,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from sottovoce.audit.engines.cluster import Cluster
-from sottovoce.audit.engines.engine import Engine
-from sottovoce.audit.engines.pool import Pool
-from sottovoce.audit.plan import Plan, make_plan
-from sottovoce.audit.run import run_audit
+from sottovoce.auditing.engines.cluster import Cluster
+from sottovoce.auditing.engines.engine import Engine
+from sottovoce.auditing.engines.pool import Pool
+from sottovoce.auditing.plan import Plan, make_plan
+from sottovoce.auditing.run import run_audit
 
 ENGINES: dict[str, Callable[[int], Engine]] = {
     "pool": lambda workers: Pool(workers, devices=["cpu"]),

@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
-from sottovoce.audit.plan import make_plan
-from sottovoce.audit.run import find_device, open_target, run_audit
+from sottovoce.auditing.plan import make_plan
+from sottovoce.auditing.run import find_device, open_target, run_audit
 
 SIGNAL = ("success", "clean-accuracy", "accuracy", "snr", "wer", "clean-wer")
 HEARD = (*SIGNAL, "p-heard", "p-heard-masking")

@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from sottovoce.audit.plan import Plan
-from sottovoce.audit.run import run_audit
+from sottovoce.auditing.plan import Plan
+from sottovoce.auditing.run import run_audit
 from sottovoce.studies.ask import Ask
 from sottovoce.studies.asr_plans import plans_of
 
@@ -87,7 +87,7 @@ def audits(ask: Ask, asked: argparse.Namespace) -> dict[str, Callable[..., objec
 
 
 def certificates(ask: Ask, asked: argparse.Namespace) -> dict[str, Callable[..., object]]:
-    from sottovoce.audit.certify import CertifyPlan, run_certify
+    from sottovoce.auditing.certify import CertifyPlan, run_certify
     from sottovoce.studies.certify_plans import o16
 
     def start(name: str, plan: CertifyPlan) -> Callable[..., object]:
@@ -100,7 +100,7 @@ def certificates(ask: Ask, asked: argparse.Namespace) -> dict[str, Callable[...,
 
 def cost(plan: Plan) -> str:
     """Passes a clip with a gradient: steps of every cell, times those that one gradient is the mean of."""
-    from sottovoce.audit.defense import Defense
+    from sottovoce.auditing.defense import Defense
 
     passes = 0
     for cell in plan.cells():

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from sottovoce.audit.parts import Part
+from sottovoce.auditing.parts import Part
 from sottovoce.errors import SottovoceError
 from sottovoce.training.hardening import Share
 from sottovoce.training.variants import VARIANTS, adjust, find_variants, train_variant

@@ -32,7 +32,7 @@ _PARTS: dict[str, dict[str, str]] = {
         "huggingface": "sottovoce.targets.huggingface:load_huggingface",
         "speechbrain": "sottovoce.targets.speechbrain:load_speechbrain",
         "python": "sottovoce.targets.python:load_target",
-        "transfer": "sottovoce.audit.transfer:transfer",
+        "transfer": "sottovoce.auditing.transfer:transfer",
     },
     "attack": {
         "none": "sottovoce.attacks.noise:Nothing",

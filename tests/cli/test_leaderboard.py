@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from sottovoce.audit.plan import make_plan
-from sottovoce.audit.run import run_audit
+from sottovoce.auditing.plan import make_plan
+from sottovoce.auditing.run import run_audit
 from sottovoce.cli.leaderboard import app
 from sottovoce.errors import InputError
 

@@ -15,8 +15,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from sottovoce.audit.plan import make_plan
-from sottovoce.audit.run import run_audit
+from sottovoce.auditing.plan import make_plan
+from sottovoce.auditing.run import run_audit
 from sottovoce.cli.view import view
 from sottovoce.errors import StoreError
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sottovoce.audit.bench import Bench
-from sottovoce.audit.plan import make_plan
-from sottovoce.audit.run import run_audit
-from sottovoce.audit.summary import Outcomes
+from sottovoce.auditing.bench import Bench
+from sottovoce.auditing.plan import make_plan
+from sottovoce.auditing.run import run_audit
+from sottovoce.auditing.summary import Outcomes
 from sottovoce.core.record import Record
 from sottovoce.data.corpora import open_corpus
 from sottovoce.errors import InputError

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from sottovoce.audit.store import RunFolder
+from sottovoce.auditing.store import RunFolder
 from sottovoce.core.record import Record
 from sottovoce.errors import InputError
 from sottovoce.leaderboard.claim import MIGRATIONS, Claim, parse_claim, read_claim, schema_text

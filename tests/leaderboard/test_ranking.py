@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from sottovoce.audit.defense import Defense
-from sottovoce.audit.parts import Part
-from sottovoce.audit.plan import Attacker, make_plan
+from sottovoce.auditing.defense import Defense
+from sottovoce.auditing.parts import Part
+from sottovoce.auditing.plan import Attacker, make_plan
 from sottovoce.core.record import Record
 from sottovoce.leaderboard.behind import canonical, count_passes
 from sottovoce.leaderboard.claim import Claim, parse_claim

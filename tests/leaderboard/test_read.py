@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sottovoce.audit.heard import heard_to_json
-from sottovoce.audit.sanity import examine
-from sottovoce.audit.store import RunFolder
-from sottovoce.audit.summary import summarise
+from sottovoce.auditing.heard import heard_to_json
+from sottovoce.auditing.sanity import examine
+from sottovoce.auditing.store import RunFolder
+from sottovoce.auditing.summary import summarise
 from sottovoce.core.record import Record
 from sottovoce.errors import InputError, StoreError
 from sottovoce.leaderboard.make import make_claims

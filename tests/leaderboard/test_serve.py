@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from sottovoce.audit.store import RunFolder
+from sottovoce.auditing.store import RunFolder
 from sottovoce.core.record import EVERY, LOADING, Record
 from sottovoce.leaderboard.browse import PAGE, Browser, Filter
 from sottovoce.leaderboard.serve import make_server

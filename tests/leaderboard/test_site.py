@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from sottovoce.audit.certify import CertifyPlan
-from sottovoce.audit.certify_store import Certified
+from sottovoce.auditing.certify import CertifyPlan
+from sottovoce.auditing.certify_store import Certified
 from sottovoce.core.record import Record
 from sottovoce.errors import InputError
 from sottovoce.leaderboard.claim import read_claim

@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 
 import sottovoce
 from sottovoce import registry
-from sottovoce.audit.parts import Part
-from sottovoce.audit.plan import Plan, make_plan, read_entries
-from sottovoce.audit.rule import same
-from sottovoce.audit.run import run_audit
-from sottovoce.audit.store import RunFolder
+from sottovoce.auditing.parts import Part
+from sottovoce.auditing.plan import Plan, make_plan, read_entries
+from sottovoce.auditing.rule import same
+from sottovoce.auditing.run import run_audit
+from sottovoce.auditing.store import RunFolder
 from sottovoce.cli.leaderboard import app
 from sottovoce.core.record import Record
 from sottovoce.errors import InputError

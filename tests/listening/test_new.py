@@ -14,7 +14,7 @@ import soundfile
 import yaml
 from typer.testing import CliRunner
 
-from sottovoce.audit.plan import make_plan
+from sottovoce.auditing.plan import make_plan
 from sottovoce.cli.listen import app
 from sottovoce.core.record import Record, RecordWriter
 from sottovoce.errors import InputError, UnknownName

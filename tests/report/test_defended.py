@@ -10,10 +10,10 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from sottovoce.audit.plan import make_plan
-from sottovoce.audit.sanity import examine
-from sottovoce.audit.store import RunFolder
-from sottovoce.audit.summary import summarise
+from sottovoce.auditing.plan import make_plan
+from sottovoce.auditing.sanity import examine
+from sottovoce.auditing.store import RunFolder
+from sottovoce.auditing.summary import summarise
 from sottovoce.cli.show import list_doubts, summary_table
 from sottovoce.core.record import Record
 from sottovoce.report.figures import make_series

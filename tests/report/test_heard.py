@@ -7,8 +7,8 @@ import math
 import re
 from pathlib import Path
 
-from sottovoce.audit.plan import make_plan
-from sottovoce.audit.store import RunFolder
+from sottovoce.auditing.plan import make_plan
+from sottovoce.auditing.store import RunFolder
 from sottovoce.core.record import Record
 from sottovoce.report.html import write_report
 

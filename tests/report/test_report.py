@@ -17,8 +17,8 @@ import pytest
 import soundfile
 from scipy import stats
 
-from sottovoce.audit.plan import make_plan
-from sottovoce.audit.store import RunFolder
+from sottovoce.auditing.plan import make_plan
+from sottovoce.auditing.store import RunFolder
 from sottovoce.core.record import LOADING, Record
 from sottovoce.errors import InputError
 from sottovoce.report.html import write_report

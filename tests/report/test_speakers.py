@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from sottovoce.audit.plan import Plan, make_plan
-from sottovoce.audit.store import RunFolder
-from sottovoce.audit.summary import Summary, summarise
+from sottovoce.auditing.plan import Plan, make_plan
+from sottovoce.auditing.store import RunFolder
+from sottovoce.auditing.summary import Summary, summarise
 from sottovoce.cli.audit_run import _to_json
 from sottovoce.cli.show import speaker_table
 from sottovoce.core.record import Record

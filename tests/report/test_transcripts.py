@@ -13,9 +13,9 @@ import pytest
 import soundfile
 from rich.console import Console
 
-from sottovoce.audit.plan import make_plan
-from sottovoce.audit.store import RunFolder
-from sottovoce.audit.summary import summarise
+from sottovoce.auditing.plan import make_plan
+from sottovoce.auditing.store import RunFolder
+from sottovoce.auditing.summary import summarise
 from sottovoce.cli.show import summary_table
 from sottovoce.core.record import Record
 from sottovoce.report.html import write_report

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from sottovoce.audit.plan import Plan, make_plan
+from sottovoce.auditing.plan import Plan, make_plan
 from sottovoce.errors import UnknownName
 from sottovoce.studies.asr_plans import PLANS, Ask, plans_of, regularisation
 
@@ -133,6 +133,6 @@ def test_a_study_without_plans() -> None:
 def test_plans_need_no_library_that_draws() -> None:
     code = (
         "import sys; sys.modules.update(matplotlib=None, altair=None, jinja2=None);"
-        "import sottovoce.studies.asr_plans, sottovoce.audit.run"
+        "import sottovoce.studies.asr_plans, sottovoce.auditing.run"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

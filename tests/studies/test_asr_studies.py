@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sottovoce.audit.plan import Cell, Plan
-from sottovoce.audit.store import RunFolder
+from sottovoce.auditing.plan import Cell, Plan
+from sottovoce.auditing.store import RunFolder
 from sottovoce.core.record import Record
 from sottovoce.errors import InputError
 from sottovoce.studies import o5, o6, o7, o8, o12, v2

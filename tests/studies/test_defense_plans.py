@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sottovoce.audit.certify import CertifyPlan
-from sottovoce.audit.plan import Plan, make_plan
+from sottovoce.auditing.certify import CertifyPlan
+from sottovoce.auditing.plan import Plan, make_plan
 from sottovoce.studies.ask import Ask
 from sottovoce.studies.asr_plans import names_of, plans_of
 from sottovoce.studies.certify_plans import o16

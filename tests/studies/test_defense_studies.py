@@ -13,10 +13,10 @@ import pytest
 import soundfile
 import torch
 
-from sottovoce.audit.certify_store import Certified, CertifyFolder
-from sottovoce.audit.plan import Cell, Plan
-from sottovoce.audit.store import RunFolder
-from sottovoce.audit.transfer import Transfer
+from sottovoce.auditing.certify_store import Certified, CertifyFolder
+from sottovoce.auditing.plan import Cell, Plan
+from sottovoce.auditing.store import RunFolder
+from sottovoce.auditing.transfer import Transfer
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.record import Record

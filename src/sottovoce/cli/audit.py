@@ -254,9 +254,9 @@ def audit(
 
 def begin(settings: dict[str, Any], out: str | None, way: Way, dry_run: bool) -> None:
     """Run what the settings say: one plan, or a grid of them."""
-    from sottovoce.audit.grid import make_grid
-    from sottovoce.audit.opening import Openings
-    from sottovoce.audit.run import open_target
+    from sottovoce.auditing.grid import make_grid
+    from sottovoce.auditing.opening import Openings
+    from sottovoce.auditing.run import open_target
 
     grid = make_grid(settings)  # A mistake shows before a model is loaded.
     if not grid.single:
@@ -279,10 +279,10 @@ def begin(settings: dict[str, Any], out: str | None, way: Way, dry_run: bool) ->
 
 def go_on(resume: str, named: list[str], way: Way, dry_run: bool) -> None:
     """Run what is left of the plan that a folder holds."""
-    from sottovoce.audit.campaign import is_grid
-    from sottovoce.audit.grid import make_grid
-    from sottovoce.audit.plan import read_plan
-    from sottovoce.audit.store import RunFolder
+    from sottovoce.auditing.campaign import is_grid
+    from sottovoce.auditing.grid import make_grid
+    from sottovoce.auditing.plan import read_plan
+    from sottovoce.auditing.store import RunFolder
 
     if named:
         raise InputError(
@@ -318,6 +318,6 @@ def place(out: str | None) -> str:
 
 
 def _read(plan_file: Path | None) -> dict[str, Any]:
-    from sottovoce.audit.plan import read_plan
+    from sottovoce.auditing.plan import read_plan
 
     return read_plan(plan_file) if plan_file is not None else {}

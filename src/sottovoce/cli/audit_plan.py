@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from sottovoce.errors import InputError, UnknownName
 
 if TYPE_CHECKING:
-    from sottovoce.audit.engines.engine import Engine
-    from sottovoce.audit.grid import Grid
-    from sottovoce.audit.plan import Plan
+    from sottovoce.auditing.engines.engine import Engine
+    from sottovoce.auditing.grid import Grid
+    from sottovoce.auditing.plan import Plan
 
 ENGINES = ("local", "ray")
 _LISTS = ("attacks", "goals", "defenses", "metrics", "attackers")
@@ -50,14 +50,14 @@ class Way:
     @property
     def count(self) -> int:
         """Workers on this machine, where they are known beforehand."""
-        from sottovoce.audit.engines.pool import find_devices
+        from sottovoce.auditing.engines.pool import find_devices
 
         return self.workers or (len(find_devices()) if self.device == "auto" else 1)
 
     def open(self) -> Engine:
-        from sottovoce.audit.engines.cluster import Cluster
-        from sottovoce.audit.engines.inline import Inline
-        from sottovoce.audit.engines.pool import Pool
+        from sottovoce.auditing.engines.cluster import Cluster
+        from sottovoce.auditing.engines.inline import Inline
+        from sottovoce.auditing.engines.pool import Pool
 
         if self.engine == "ray":
             return Cluster(self.address, self.workers, device=self.device)
@@ -67,7 +67,7 @@ class Way:
 
     def home(self) -> str:
         """Where this process opens a model: with workers elsewhere it is only looked at."""
-        from sottovoce.audit.run import find_device
+        from sottovoce.auditing.run import find_device
 
         return find_device(self.device) if self.inline else "cpu"
 
@@ -77,7 +77,7 @@ def lay_over(file: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, A
 
     What an option says holds for every target, whatever the file says of one of them.
     """
-    from sottovoce.audit.parts import split_list
+    from sottovoce.auditing.parts import split_list
     from sottovoce.core.yaml_reader import Entries
 
     given = {key: value for key, value in options.items() if value is not None}
@@ -104,7 +104,7 @@ def lay_over(file: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, A
 
 def parse_budgets(snr: str | None, audible: str | None, budgets: str | None) -> list[str] | None:
     """All budgets that were named, in whichever way; None where none was."""
-    from sottovoce.audit.parts import split_list
+    from sottovoce.auditing.parts import split_list
 
     if snr is None and audible is None and budgets is None:
         return None
@@ -166,6 +166,6 @@ def opened(out: str) -> AbstractContextManager[Path]:
     """The folder of a run: a path, or for a URL such as s3://BUCKET/RUN a folder that is kept the same."""
     if "://" not in out:
         return nullcontext(Path(out).expanduser())
-    from sottovoce.audit.far.folder import opened as opened_remotely
+    from sottovoce.auditing.remote.folder import opened as opened_remotely
 
     return opened_remotely(out)

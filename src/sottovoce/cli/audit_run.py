@@ -16,11 +16,11 @@ from sottovoce.cli.audit_plan import Way
 from sottovoce.errors import SottovoceError, Stopped
 
 if TYPE_CHECKING:
-    from sottovoce.audit.grid import Grid
-    from sottovoce.audit.opening import Openings
-    from sottovoce.audit.plan import Plan
-    from sottovoce.audit.store import RunFolder
-    from sottovoce.audit.summary import Summary
+    from sottovoce.auditing.grid import Grid
+    from sottovoce.auditing.opening import Openings
+    from sottovoce.auditing.plan import Plan
+    from sottovoce.auditing.store import RunFolder
+    from sottovoce.auditing.summary import Summary
     from sottovoce.core.record import Record
     from sottovoce.core.target import Target
 
@@ -30,8 +30,8 @@ LONGEST_NAME = 200
 
 def run(plan: Plan, out: Path, target: Target | None, way: Way, place: str = "") -> None:
     """One plan. place: how the user calls its folder, where that is not its path."""
-    from sottovoce.audit.run import run_audit
-    from sottovoce.audit.sanity import examine
+    from sottovoce.auditing.run import run_audit
+    from sottovoce.auditing.sanity import examine
     from sottovoce.cli.show import list_doubts, progress, speaker_table, summary_table
     from sottovoce.report.heard import tell_heard
     from sottovoce.report.speakers import tell_speakers
@@ -75,7 +75,7 @@ def run_many(grid: Grid, out: Path, way: Way, place: str = "", openings: Opening
 
     openings: models of it that are open already.
     """
-    from sottovoce.audit.campaign import run_grid
+    from sottovoce.auditing.campaign import run_grid
     from sottovoce.cli.show import grid_table, progress
 
     console = Console(stderr=way.as_json)
@@ -125,7 +125,7 @@ def run_many(grid: Grid, out: Path, way: Way, place: str = "", openings: Opening
 
 def _report(plan: Plan, folder: RunFolder) -> Summary:
     """What the records add up to. The report is written anew, unless nothing was added since."""
-    from sottovoce.audit.summary import summarise
+    from sottovoce.auditing.summary import summarise
     from sottovoce.report.html import summarise_and_write
 
     report = folder.report_path
@@ -146,8 +146,8 @@ def _compare(console: Console, folders: list[RunFolder], out: Path) -> Path | No
 
 
 def _to_json(folder: RunFolder, summary: Summary) -> dict[str, Any]:
-    from sottovoce.audit.heard import heard_to_json
-    from sottovoce.audit.sanity import examine
+    from sottovoce.auditing.heard import heard_to_json
+    from sottovoce.auditing.sanity import examine
     from sottovoce.report.speakers import speakers_to_json, tell_speakers
 
     checks = examine(folder.plan(), summary, folder.probes(), folder.repeated())

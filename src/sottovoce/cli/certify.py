@@ -16,8 +16,8 @@ from sottovoce.errors import InputError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from sottovoce.audit.certify import CertifyPlan
-    from sottovoce.audit.certify_store import Curve, Point
+    from sottovoce.auditing.certify import CertifyPlan
+    from sottovoce.auditing.certify_store import Curve, Point
     from sottovoce.core.statistics import Interval
     from sottovoce.core.target import Target
 
@@ -102,8 +102,8 @@ def certify(
 
       sottovoce certify --model recogniser --wer 0.5 --limit 4 --device cuda --passes 10000
     """
-    from sottovoce.audit.certify import CertifyPlan, vote_passes
-    from sottovoce.audit.run import find_device, open_target
+    from sottovoce.auditing.certify import CertifyPlan, vote_passes
+    from sottovoce.auditing.run import find_device, open_target
 
     if sigma is not None and defense is not None:
         raise InputError(
@@ -136,8 +136,8 @@ def run(
 ) -> None:
     from rich.markup import escape
 
-    from sottovoce.audit.certify import run_certify
-    from sottovoce.audit.certify_store import read_curve
+    from sottovoce.auditing.certify import run_certify
+    from sottovoce.auditing.certify_store import read_curve
     from sottovoce.cli.show import progress
     from sottovoce.report.certificates import write_certificates
     from sottovoce.report.words import plural

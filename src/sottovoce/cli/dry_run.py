@@ -16,11 +16,11 @@ from rich.text import Text
 from sottovoce.cli.audit_plan import Way
 
 if TYPE_CHECKING:
-    from sottovoce.audit.ahead.estimate import Estimate, Line
-    from sottovoce.audit.ahead.tryout import Found
-    from sottovoce.audit.bench import Bench
-    from sottovoce.audit.opening import Openings
-    from sottovoce.audit.plan import Plan
+    from sottovoce.auditing.bench import Bench
+    from sottovoce.auditing.estimate.estimate import Estimate, Line
+    from sottovoce.auditing.estimate.tryout import Found
+    from sottovoce.auditing.opening import Openings
+    from sottovoce.auditing.plan import Plan
 
 LONGEST_TABLE = 40
 """Attacks and defenses from which on a table has a row a defense."""
@@ -41,8 +41,8 @@ def foretell(
     many: bool = False,
 ) -> None:
     """Estimate every plan and print it. openings: models that are open already. many: if it is a grid."""
-    from sottovoce.audit.ahead.estimate import seconds_each
-    from sottovoce.audit.bench import Bench
+    from sottovoce.auditing.bench import Bench
+    from sottovoce.auditing.estimate.estimate import seconds_each
 
     console = Console(stderr=way.as_json)
     with console.status("trying the attacks") as status:
@@ -69,7 +69,7 @@ def foretell(
 def _estimate(
     name: str, plan: Plan, out: Path, way: Way, bench: Bench, seconds: float, tried: dict[str, Found]
 ) -> Estimate:
-    from sottovoce.audit.ahead.estimate import Estimate, estimate
+    from sottovoce.auditing.estimate.estimate import Estimate, estimate
 
     try:
         return estimate(
@@ -179,7 +179,7 @@ def _grouped(one: Estimate) -> dict[str, list[tuple[tuple[Text, str], list[Line]
 
 
 def _figures(lines: list[Line], workers: int, recorded: bool) -> list[str]:
-    from sottovoce.audit.ahead.cost import NOTHING
+    from sottovoce.auditing.estimate.cost import NOTHING
 
     total = sum((line.total for line in lines), NOTHING)
     mark = max((MARKS[line.cost.how] for line in lines), key=list(MARKS.values()).index)

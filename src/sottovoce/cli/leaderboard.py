@@ -65,7 +65,7 @@ def make(
 
       sottovoce leaderboard runs/ certificates/ claims/ --out site
     """
-    from sottovoce.audit.far.folder import opened
+    from sottovoce.auditing.remote.folder import opened
     from sottovoce.leaderboard.site import write_site
 
     console = Console(stderr=True)

@@ -62,7 +62,7 @@ def train(
 
       sottovoce metric train answers/ --variant lin --minutes 5
     """
-    from sottovoce.audit.run import find_device
+    from sottovoce.auditing.run import find_device
     from sottovoce.perception.answers import read_answers
     from sottovoce.perception.learned import VARIANTS, Learned
     from sottovoce.perception.learned_network import load_network
@@ -123,7 +123,7 @@ def simulate(
 
       sottovoce metric simulate answers/ --data embedded --pairs 20
     """
-    from sottovoce.audit.run import find_device
+    from sottovoce.auditing.run import find_device
     from sottovoce.core.draws import Draws
     from sottovoce.data.corpora import open_corpus
     from sottovoce.perception.collection import Collection, simulate

@@ -20,13 +20,13 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from sottovoce.audit.clean import CLEAN
-from sottovoce.audit.clean import LEADS as LEADS_CLEAN
-from sottovoce.audit.defense import NO_DEFENSE
-from sottovoce.audit.flags import Check
-from sottovoce.audit.plan import Plan
-from sottovoce.audit.run import Advance
-from sottovoce.audit.summary import LEADS, CellSummary, Group, Summary, find_metric
+from sottovoce.auditing.clean import CLEAN
+from sottovoce.auditing.clean import LEADS as LEADS_CLEAN
+from sottovoce.auditing.defense import NO_DEFENSE
+from sottovoce.auditing.flags import Check
+from sottovoce.auditing.plan import Plan
+from sottovoce.auditing.run import Advance
+from sottovoce.auditing.summary import LEADS, CellSummary, Group, Summary, find_metric
 from sottovoce.cli.wide import WideTable
 from sottovoce.core.metric import Estimate
 from sottovoce.report.doubts import word_checks

@@ -42,7 +42,7 @@ def keyword(
     device: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
 ) -> None:
     """Train the keyword spotter on Speech Commands and score it on the test split."""
-    from sottovoce.audit.run import find_device
+    from sottovoce.auditing.run import find_device
     from sottovoce.training.keyword import train
     from sottovoce.training.keyword_pack import pack
 
@@ -65,7 +65,7 @@ def recogniser(
     device: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
 ) -> None:
     """Train the recogniser on strings of spoken commands and synthetic sentences, and score it on both."""
-    from sottovoce.audit.run import find_device
+    from sottovoce.auditing.run import find_device
     from sottovoce.training.recogniser import train
 
     if not 0 < minutes < math.inf:
@@ -163,7 +163,7 @@ def harden(
 
     For several GPUs: accelerate launch $(which sottovoce) train harden ...
     """
-    from sottovoce.audit.run import find_device
+    from sottovoce.auditing.run import find_device
     from sottovoce.data.labels import settle_labels
     from sottovoce.training.loop import fit
     from sottovoce.training.models import SCRATCH, build_learner
@@ -220,8 +220,8 @@ def _hardening(
     share: str,
 ) -> Hardening:
     """What the options ask for."""
-    from sottovoce.audit.defense import Defense
-    from sottovoce.audit.parts import Part
+    from sottovoce.auditing.defense import Defense
+    from sottovoce.auditing.parts import Part
     from sottovoce.training.hardening import Hardening, Share, make_adversary, make_noise
 
     if sigma is None and noise is not None:

@@ -36,7 +36,7 @@ def view(
 
       sottovoce view runs --port 9000 --no-browser
     """
-    from sottovoce.audit.far.folder import opened
+    from sottovoce.auditing.remote.folder import opened
     from sottovoce.leaderboard.sources import kind_of
 
     with opened(folder, write=False) as place:
@@ -48,9 +48,9 @@ def view(
 
 
 def show(run: Path, browser: bool) -> None:
-    from sottovoce.audit.sanity import examine
-    from sottovoce.audit.store import RunFolder
-    from sottovoce.audit.summary import summarise
+    from sottovoce.auditing.sanity import examine
+    from sottovoce.auditing.store import RunFolder
+    from sottovoce.auditing.summary import summarise
     from sottovoce.cli.audit_run import tell_skipped
     from sottovoce.cli.show import list_doubts, summary_table
     from sottovoce.report.heard import tell_heard

@@ -8,10 +8,10 @@ from math import prod
 from typing import Any
 
 from sottovoce import registry
-from sottovoce.audit.defense import Defense
-from sottovoce.audit.parts import Part
-from sottovoce.audit.plan import PASSES, Attacker, Plan, attack_kind, sight
-from sottovoce.audit.work import HEARINGS
+from sottovoce.auditing.defense import Defense
+from sottovoce.auditing.parts import Part
+from sottovoce.auditing.plan import PASSES, Attacker, Plan, attack_kind, sight
+from sottovoce.auditing.work import HEARINGS
 
 ROUNDS = ("steps", "masking_steps", "epochs")
 """Settings of attacks that count passes one after the other."""

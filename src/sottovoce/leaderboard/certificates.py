@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sottovoce import registry
-from sottovoce.audit.certify import CertifyPlan
-from sottovoce.audit.certify_store import CertifyFolder, read_curve
-from sottovoce.audit.defense import parts_of
+from sottovoce.auditing.certify import CertifyPlan
+from sottovoce.auditing.certify_store import CertifyFolder, read_curve
+from sottovoce.auditing.defense import parts_of
 from sottovoce.core.yaml_reader import read_yaml
 from sottovoce.errors import InputError
 from sottovoce.leaderboard.claim import Certified, Claim, Level, Share, as_figure

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sottovoce.audit.heard import FEW, JND
-from sottovoce.audit.parts import Part
+from sottovoce.auditing.heard import FEW, JND
+from sottovoce.auditing.parts import Part
 from sottovoce.leaderboard.claim import Claim
 from sottovoce.report.figures import (
     COLOURS,

@@ -24,17 +24,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sottovoce.audit.bench import Bench
-from sottovoce.audit.defense import Defense
-from sottovoce.audit.fit import MOST_CLIPS as FITTED
-from sottovoce.audit.fit import fitted_cell, fitting_set
-from sottovoce.audit.flags import LEVEL, Pairs
-from sottovoce.audit.manifest import hash_manifest, take_manifest
-from sottovoce.audit.plan import Cell, Plan, read_entries
-from sottovoce.audit.probe import spread
-from sottovoce.audit.repeat import LOOKED_AT
-from sottovoce.audit.summary import Outcomes, gather
-from sottovoce.audit.task import AttackTask, FitTask, RepeatTask
+from sottovoce.auditing.bench import Bench
+from sottovoce.auditing.defense import Defense
+from sottovoce.auditing.fit import MOST_CLIPS as FITTED
+from sottovoce.auditing.fit import fitted_cell, fitting_set
+from sottovoce.auditing.flags import LEVEL, Pairs
+from sottovoce.auditing.manifest import hash_manifest, take_manifest
+from sottovoce.auditing.plan import Cell, Plan, read_entries
+from sottovoce.auditing.probe import spread
+from sottovoce.auditing.repeat import LOOKED_AT
+from sottovoce.auditing.summary import Outcomes, gather
+from sottovoce.auditing.task import AttackTask, FitTask, RepeatTask
 from sottovoce.core.record import Record
 from sottovoce.core.statistics import exact_binomial_p
 from sottovoce.errors import InputError

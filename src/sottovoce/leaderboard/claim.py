@@ -21,8 +21,8 @@ from pydantic import (
     model_validator,
 )
 
-from sottovoce.audit.opening import guess
-from sottovoce.audit.plan import Plan, make_plan
+from sottovoce.auditing.opening import guess
+from sottovoce.auditing.plan import Plan, make_plan
 from sottovoce.core.metric import Estimate
 from sottovoce.core.statistics import Interval, clopper_pearson
 from sottovoce.errors import InputError

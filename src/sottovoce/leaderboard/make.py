@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from sottovoce.audit.defense import NO_DEFENSE
-from sottovoce.audit.flags import Check, Flag
-from sottovoce.audit.heard import FEW, opinion_of, worst_curve
-from sottovoce.audit.plan import Plan, read_entries
-from sottovoce.audit.private import roots_of
-from sottovoce.audit.sanity import examine
-from sottovoce.audit.summary import Group
+from sottovoce.auditing.defense import NO_DEFENSE
+from sottovoce.auditing.flags import Check, Flag
+from sottovoce.auditing.heard import FEW, opinion_of, worst_curve
+from sottovoce.auditing.plan import Plan, read_entries
+from sottovoce.auditing.private import roots_of
+from sottovoce.auditing.sanity import examine
+from sottovoce.auditing.summary import Group
 from sottovoce.core.paths import hide_all, hide_paths
 from sottovoce.leaderboard import claim as to
 from sottovoce.leaderboard.claim import Claim, Figure, Kind, Share, as_figure

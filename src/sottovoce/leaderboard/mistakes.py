@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import stats
 
-from sottovoce.audit.defense import Defense
-from sottovoce.audit.parts import Part
-from sottovoce.audit.plan import Cell
+from sottovoce.auditing.defense import Defense
+from sottovoce.auditing.parts import Part
+from sottovoce.auditing.plan import Cell
 from sottovoce.core.statistics import clopper_pearson
 from sottovoce.errors import SottovoceError
 from sottovoce.leaderboard.strangers import Mistake, find_strange

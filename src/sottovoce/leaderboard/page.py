@@ -14,8 +14,8 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from sottovoce import __version__
-from sottovoce.audit.defense import NO_DEFENSE
-from sottovoce.audit.parts import Part
+from sottovoce.auditing.defense import NO_DEFENSE
+from sottovoce.auditing.parts import Part
 from sottovoce.leaderboard.behind import canonical
 from sottovoce.leaderboard.charts import MOST_LINES, budget_chart, heard_chart, make_series
 from sottovoce.leaderboard.claim import Claim

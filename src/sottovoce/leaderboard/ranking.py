@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sottovoce.audit.defense import NO_DEFENSE
-from sottovoce.audit.parts import Part
-from sottovoce.audit.plan import BLACK_BOX, Plan, attack_kind, can_search, read_entries
+from sottovoce.auditing.defense import NO_DEFENSE
+from sottovoce.auditing.parts import Part
+from sottovoce.auditing.plan import BLACK_BOX, Plan, attack_kind, can_search, read_entries
 from sottovoce.leaderboard.behind import canonical, without_steps
 from sottovoce.leaderboard.claim import Claim, Worst
 from sottovoce.leaderboard.rows import Row, clips_key, ground_key

@@ -1,4 +1,4 @@
-"""A run read for comparison: the same numbers as `sottovoce.audit.summary`, of fewer metrics and much faster.
+"""A run read for comparison: the same numbers as `sottovoce.auditing.summary`, of fewer metrics and much faster.
 
 A leaderboard needs of every trial whether it succeeded, its errors, its SNR and its P(heard). So those few
 parts are kept in arrays, and intervals are made where they are shown and nowhere else.
@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.audit.heard import OPINIONS
-from sottovoce.audit.plan import Cell, Plan
-from sottovoce.audit.store import RunFolder
-from sottovoce.audit.summary import (
+from sottovoce.auditing.heard import OPINIONS
+from sottovoce.auditing.plan import Cell, Plan
+from sottovoce.auditing.store import RunFolder
+from sottovoce.auditing.summary import (
     LEADS,
     CellSummary,
     Group,

@@ -14,11 +14,11 @@ from urllib.parse import quote
 
 import numpy as np
 
-from sottovoce.audit.defense import Defense
-from sottovoce.audit.flags import STRENGTH
-from sottovoce.audit.parts import Part
-from sottovoce.audit.plan import Attacker, read_entries
-from sottovoce.audit.summary import Outcomes
+from sottovoce.auditing.defense import Defense
+from sottovoce.auditing.flags import STRENGTH
+from sottovoce.auditing.parts import Part
+from sottovoce.auditing.plan import Attacker, read_entries
+from sottovoce.auditing.summary import Outcomes
 from sottovoce.leaderboard import claim as to
 from sottovoce.leaderboard.behind import budget_title, canonical, count_passes
 from sottovoce.leaderboard.claim import Claim, Figure, Kind, Share, as_figure

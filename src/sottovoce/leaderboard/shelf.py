@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import yaml
 
-from sottovoce.audit.about import ABOUT, read_about
+from sottovoce.auditing.about import ABOUT, read_about
 from sottovoce.core.record import read_records
 from sottovoce.errors import DamagedFile
 from sottovoce.leaderboard.sources import RUN_PLAN, RUNS, kind_of

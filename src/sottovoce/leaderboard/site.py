@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 
-from sottovoce.audit.private import roots_of
-from sottovoce.audit.store import RunFolder
+from sottovoce.auditing.private import roots_of
+from sottovoce.auditing.store import RunFolder
 from sottovoce.core.paths import hide_paths
 from sottovoce.errors import InputError, StoreError
 from sottovoce.leaderboard.certificates import attach, read_certificates

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sottovoce.audit.store import RunFolder
+from sottovoce.auditing.store import RunFolder
 from sottovoce.errors import InputError
 from sottovoce.leaderboard.certificates import PLAN as CERTIFY_PLAN
 

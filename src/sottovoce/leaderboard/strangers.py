@@ -21,10 +21,10 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 from sottovoce import registry
-from sottovoce.audit.defense import NO_DEFENSE
-from sottovoce.audit.parts import Part
-from sottovoce.audit.plan import Attacker, Plan, read_entries
-from sottovoce.audit.rule import CELL, RUN, Rule, is_pattern
+from sottovoce.auditing.defense import NO_DEFENSE
+from sottovoce.auditing.parts import Part
+from sottovoce.auditing.plan import Attacker, Plan, read_entries
+from sottovoce.auditing.rule import CELL, RUN, Rule, is_pattern
 from sottovoce.errors import InputError, UnknownName
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, final
 
-from sottovoce.audit.store import RunFolder
+from sottovoce.auditing.store import RunFolder
 from sottovoce.core.draws import Draws
 from sottovoce.core.record import Record
 from sottovoce.data.corpora import SUFFIXES, open_corpus

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sottovoce.audit.certify_store import Certified, Point, read_curve
+from sottovoce.auditing.certify_store import Certified, Point, read_curve
 
 INK, SOFT, CERTIFIED, RIGHT = "#1f2933", "#9aa5b1", "#9aa5b1", "#0b7285"
 LEVELS = 200

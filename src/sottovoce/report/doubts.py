@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sottovoce.audit.flags import STRENGTH, Check, Flag
-from sottovoce.audit.parts import Part
-from sottovoce.audit.plan import Plan
-from sottovoce.audit.summary import CellSummary, Summary
+from sottovoce.auditing.flags import STRENGTH, Check, Flag
+from sottovoce.auditing.parts import Part
+from sottovoce.auditing.plan import Plan
+from sottovoce.auditing.summary import CellSummary, Summary
 from sottovoce.report.words import (
     FORMS,
     cell_title,

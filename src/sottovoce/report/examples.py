@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy.signal import stft
 
-from sottovoce.audit.plan import Cell
-from sottovoce.audit.store import RunFolder
-from sottovoce.audit.summary import find_metric
+from sottovoce.auditing.plan import Cell
+from sottovoce.auditing.store import RunFolder
+from sottovoce.auditing.summary import find_metric
 from sottovoce.core.goal import Become
 from sottovoce.core.record import Record
 from sottovoce.errors import InputError

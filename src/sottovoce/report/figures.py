@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sottovoce.audit.summary import CellSummary
+from sottovoce.auditing.summary import CellSummary
 from sottovoce.metrics.distortion import ACCEPTED_DB
 from sottovoce.report.reading import LEAD_TITLES
 from sottovoce.report.tables import Panel, boxes

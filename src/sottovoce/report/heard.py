@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sottovoce.audit.heard import FEW, JND, OPINIONS, Curve, draw_curve, inaudible, opinion_of, why_unheard
-from sottovoce.audit.heard import worst_curve as worst
-from sottovoce.audit.summary import Summary, find_metric
+from sottovoce.auditing.heard import FEW, JND, OPINIONS, Curve, draw_curve, inaudible, opinion_of, why_unheard
+from sottovoce.auditing.heard import worst_curve as worst
+from sottovoce.auditing.summary import Summary, find_metric
 from sottovoce.errors import SottovoceError
 from sottovoce.metrics.audibility import Heard
 from sottovoce.perception.audible import open_ear

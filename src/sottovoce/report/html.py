@@ -17,15 +17,15 @@ import vl_convert
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from sottovoce.audit.about import NOTHING
-from sottovoce.audit.defense import NO_DEFENSE, Defense
-from sottovoce.audit.parts import Part
-from sottovoce.audit.plan import PASSES, Plan
-from sottovoce.audit.private import roots_of
-from sottovoce.audit.repeat import JUDGED
-from sottovoce.audit.sanity import examine
-from sottovoce.audit.store import RunFolder
-from sottovoce.audit.summary import CellSummary, Summary, summarise
+from sottovoce.auditing.about import NOTHING
+from sottovoce.auditing.defense import NO_DEFENSE, Defense
+from sottovoce.auditing.parts import Part
+from sottovoce.auditing.plan import PASSES, Plan
+from sottovoce.auditing.private import roots_of
+from sottovoce.auditing.repeat import JUDGED
+from sottovoce.auditing.sanity import examine
+from sottovoce.auditing.store import RunFolder
+from sottovoce.auditing.summary import CellSummary, Summary, summarise
 from sottovoce.core.metric import Estimate
 from sottovoce.core.paths import hide_all, hide_paths
 from sottovoce.errors import InputError, StoreError

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from sottovoce.audit.summary import find_metric
+from sottovoce.auditing.summary import find_metric
 from sottovoce.core.target import Says
 
 

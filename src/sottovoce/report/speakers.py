@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from sottovoce.audit.summary import Outcomes, Summary, plain
+from sottovoce.auditing.summary import Outcomes, Summary, plain
 from sottovoce.core.metric import Estimate
 from sottovoce.core.record import Record
 from sottovoce.metrics.speakers import speaker_accuracy, speaker_votes

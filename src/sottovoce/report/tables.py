@@ -9,10 +9,10 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.audit.defense import NO_DEFENSE
-from sottovoce.audit.parts import Part
-from sottovoce.audit.plan import Plan
-from sottovoce.audit.summary import CellSummary, Strongest, Summary, find_metric
+from sottovoce.auditing.defense import NO_DEFENSE
+from sottovoce.auditing.parts import Part
+from sottovoce.auditing.plan import Plan
+from sottovoce.auditing.summary import CellSummary, Strongest, Summary, find_metric
 from sottovoce.core.metric import Estimate
 from sottovoce.report.reading import LEAD_TITLES, WORDS, Reading
 from sottovoce.report.trials import Judged, Trials

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.audit.plan import Cell, Plan
-from sottovoce.audit.summary import find_metric, speaker_of
+from sottovoce.auditing.plan import Cell, Plan
+from sottovoce.auditing.summary import find_metric, speaker_of
 from sottovoce.core.metric import Estimate, clip_values
 from sottovoce.core.record import Record
 from sottovoce.report.reading import CLASSES, WORDS, read_as

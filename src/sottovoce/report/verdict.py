@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sottovoce.audit.defense import NO_DEFENSE
-from sottovoce.audit.plan import Plan
-from sottovoce.audit.summary import CellSummary
+from sottovoce.auditing.defense import NO_DEFENSE
+from sottovoce.auditing.plan import Plan
+from sottovoce.auditing.summary import CellSummary
 from sottovoce.report.reading import WORDS, Reading
 from sottovoce.report.tables import Panel
 from sottovoce.report.trials import Trials

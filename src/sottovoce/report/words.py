@@ -6,9 +6,9 @@ import inspect
 import math
 from dataclasses import dataclass, fields, is_dataclass
 
-from sottovoce.audit.defense import NO_DEFENSE
-from sottovoce.audit.parts import Part
-from sottovoce.audit.plan import Cell, attack_kind
+from sottovoce.auditing.defense import NO_DEFENSE
+from sottovoce.auditing.parts import Part
+from sottovoce.auditing.plan import Cell, attack_kind
 from sottovoce.core.metric import Estimate
 from sottovoce.report.trials import NOISE
 

@@ -13,8 +13,8 @@ import numpy as np
 from sottovoce import __version__
 from sottovoce.attacks.noise import WhiteNoise
 from sottovoce.attacks.pgd import Pgd
-from sottovoce.audit.fit import OWN, open_clips, usable
-from sottovoce.audit.run import find_device, open_target
+from sottovoce.auditing.fit import OWN, open_clips, usable
+from sottovoce.auditing.run import find_device, open_target
 from sottovoce.core.attack import decode
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Snr

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeVar, final
 
-from sottovoce.audit.parts import Part
-from sottovoce.audit.plan import Plan
+from sottovoce.auditing.parts import Part
+from sottovoce.auditing.plan import Plan
 from sottovoce.studies.identify import has_frames, has_speakers, is_strings
 
 ScaleName = Literal["mini", "full"]

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, final
 
 from sottovoce import __version__
-from sottovoce.audit.defense import NO_DEFENSE, parts_of
-from sottovoce.audit.plan import Cell, Plan
-from sottovoce.audit.run import find_device, open_target, run_audit
-from sottovoce.audit.store import RunFolder
+from sottovoce.auditing.defense import NO_DEFENSE, parts_of
+from sottovoce.auditing.plan import Cell, Plan
+from sottovoce.auditing.run import find_device, open_target, run_audit
+from sottovoce.auditing.store import RunFolder
 from sottovoce.core.record import Record
 from sottovoce.core.target import Target
 from sottovoce.errors import InputError

@@ -10,8 +10,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.audit.plan import Cell
-from sottovoce.audit.summary import find_metric, speaker_of, stack_parts
+from sottovoce.auditing.plan import Cell
+from sottovoce.auditing.summary import find_metric, speaker_of, stack_parts
 from sottovoce.core.goal import Become
 from sottovoce.core.record import Record
 from sottovoce.core.statistics import Interval, ratio_bootstrap, ratio_difference

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from sottovoce.audit.parts import Part
+from sottovoce.auditing.parts import Part
 from sottovoce.errors import UnknownName
 from sottovoce.studies.ask import Ask, Plans, cw, linf, nearest, snr
 from sottovoce.studies.defense_plans import o13, o14

@@ -12,8 +12,8 @@ from urllib.parse import quote
 import torch
 
 from sottovoce import registry
-from sottovoce.audit.fit import usable
-from sottovoce.audit.run import find_device, open_target
+from sottovoce.auditing.fit import usable
+from sottovoce.auditing.run import find_device, open_target
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import L2
 from sottovoce.core.draws import Draws

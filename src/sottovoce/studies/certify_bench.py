@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, final
 
 from sottovoce import __version__
-from sottovoce.audit.certify import CertifyPlan, run_certify
-from sottovoce.audit.certify_store import Certified, CertifyFolder
-from sottovoce.audit.defense import Defense
-from sottovoce.audit.run import find_device
+from sottovoce.auditing.certify import CertifyPlan, run_certify
+from sottovoce.auditing.certify_store import Certified, CertifyFolder
+from sottovoce.auditing.defense import Defense
+from sottovoce.auditing.run import find_device
 from sottovoce.core.yaml_reader import read_yaml
 from sottovoce.defenses.smoothing import GaussianNoise
 from sottovoce.errors import InputError

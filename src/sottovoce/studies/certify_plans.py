@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sottovoce.audit.certify import CertifyPlan
+from sottovoce.auditing.certify import CertifyPlan
 from sottovoce.studies.ask import Ask
 from sottovoce.studies.defense_plans import HARSH, noise
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from sottovoce.audit.parts import Part
-from sottovoce.audit.plan import Plan
+from sottovoce.auditing.parts import Part
+from sottovoce.auditing.plan import Plan
 from sottovoce.studies.ask import Ask, Attacker, Plans, cw, linf, nearest, snr
 from sottovoce.studies.paper_defenses import SIGMAS, SNRS_DB, VOTES
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sottovoce.audit.parts import Part
+from sottovoce.auditing.parts import Part
 from sottovoce.studies.ask import Ask, Plans, linf, snr
 from sottovoce.studies.defense_plans import MATCHED, NONE, noise, off_the_shelf
 from sottovoce.studies.paper_defenses import SIGMAS, VOTES

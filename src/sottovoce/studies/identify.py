@@ -6,8 +6,8 @@ from importlib import import_module
 from inspect import isabstract
 from pathlib import Path
 
-from sottovoce.audit.opening import declared_classes, open_target
-from sottovoce.audit.parts import Part
+from sottovoce.auditing.opening import declared_classes, open_target
+from sottovoce.auditing.parts import Part
 from sottovoce.core.target import Frames
 from sottovoce.data.corpora import open_corpus
 from sottovoce.data.embedded import strings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sottovoce.audit.plan import Cell
+from sottovoce.auditing.plan import Cell
 from sottovoce.core.record import Record
 from sottovoce.core.statistics import Interval
 from sottovoce.studies.asr_bench import AsrBench

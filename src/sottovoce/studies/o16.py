@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sottovoce.audit.certify_store import Certified, Curve, read_curve
+from sottovoce.auditing.certify_store import Certified, Curve, read_curve
 from sottovoce.core.statistics import Interval
 from sottovoce.studies.certify_bench import CertifyBench, CertifyRun, open_certificates
 from sottovoce.studies.draw import Sweep, curves

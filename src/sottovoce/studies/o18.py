@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sottovoce.audit.parts import Part
-from sottovoce.audit.plan import Cell
+from sottovoce.auditing.parts import Part
+from sottovoce.auditing.plan import Cell
 from sottovoce.core.record import Record
 from sottovoce.core.statistics import Interval
 from sottovoce.studies.asr_bench import AsrBench, opener

@@ -31,7 +31,7 @@ def read_encoder(spec: str) -> tuple[str, int | None]:
     if not spec.endswith(")") or ":" in spec.partition("(")[0]:
         return spec, None
     # Imported here: a machine that is only lent for jobs may not have what plans are read with.
-    from sottovoce.audit.parts import Part
+    from sottovoce.auditing.parts import Part
 
     part = Part.parse(spec)
     strange = sorted({*part.settings} - {"model", "layer"})

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sottovoce.audit.run import find_device
+from sottovoce.auditing.run import find_device
 from sottovoce.data.corpora import open_corpus
 from sottovoce.studies.pathology import sheets
 from sottovoce.studies.pathology.bench import PathologyBench, read_jobs

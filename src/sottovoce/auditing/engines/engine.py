@@ -1,0 +1,50 @@
+"""What an engine is: it takes tasks, has them done somewhere, and hands back what came of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Self
+
+from sottovoce.auditing.bench import Bench
+from sottovoce.auditing.task import Done, Lost, Task
+from sottovoce.core.target import Target
+
+
+class Engine(ABC):
+    """Does tasks, in any order. A subclass holds whatever that takes until it is closed.
+
+    workers: how many tasks are done at once.
+    device: where, for the reader of a run's about.json.
+    bench: that of an engine that works in this very process, so that nothing is opened twice; else None.
+    """
+
+    workers: int = 1
+    device: str = "auto"
+    bench: Bench | None = None
+
+    @abstractmethod
+    def offer(self, model: str, target: Target) -> None:
+        """The target of plans with this `model`, open in this process; an engine may have no use for it."""
+
+    @abstractmethod
+    def run(self, tasks: Iterable[Task], stop: Callable[[], bool]) -> Iterator[Done | Lost]:
+        """What came of each task, in the order in which they end.
+
+        Tasks are taken one by one, never many more than there are workers. Once `stop()` is true no other is
+        taken, and what is under way is waited for and handed back. A task over which a worker died is
+        `Lost`; the engine itself goes on. A mistake that no other try can mend is raised.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of processes and models."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,84 @@
+"""Defenses as text: what they become, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sottovoce.auditing.certify import vote_passes
+from sottovoce.auditing.defense import Defense
+from sottovoce.auditing.plan import make_plan
+from sottovoce.core.transform import Defended
+from sottovoce.core.vote import Voted
+from sottovoce.defenses.denoiser import FOLDER, Denoise
+from sottovoce.defenses.quantise import Quantise
+from sottovoce.defenses.smoothing import GaussianNoise
+from sottovoce.defenses.votes import Majority
+from sottovoce.errors import InputError
+from sottovoce.leaderboard.certificates import transforms as certificate_transforms
+from sottovoce.testing import ToyClassifier
+
+
+def test_transforms_stand_in_order_and_the_vote_outside() -> None:
+    defense = Defense.parse("quantise(bits=6) + gaussian(sigma=0.02)+majority(passes=3)")
+    assert defense.parts == (Quantise(bits=6), GaussianNoise(sigma=0.02), Majority(passes=3))
+    target = defense.around(ToyClassifier())
+    assert isinstance(target, Voted)
+    assert isinstance(target.target, Defended)
+    assert target.target.transforms == (Quantise(bits=6), GaussianNoise(sigma=0.02))
+    assert target.random
+
+
+def test_no_defense_is_the_model_itself() -> None:
+    toy = ToyClassifier()
+    assert Defense.parse("none").around(toy) is toy
+    assert Defense.parse("none").parts == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("majority+gaussian", "one vote at most, and it last, got 'majority\\+gaussian'"),
+        ("gaussian+one+majority", "one vote at most"),
+        ("gausian", "unknown defense 'gausian': did you mean 'gaussian'"),
+        ("gaussian+majority(passes=0)", "1 to 100,000 passes, got 0"),
+        ("gaussian(sigma=0)", "sigma above 0, got 0"),
+    ],
+)
+def test_mistakes(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Defense.parse(text)
+
+
+def test_a_vote_over_passes_that_are_all_the_same_is_refused() -> None:
+    with pytest.raises(InputError, match="expected noise before a vote, got Majority"):
+        Defense.parse("quantise+majority").around(ToyClassifier())
+
+
+@pytest.mark.parametrize("text", ["gaussian(sigma=1e+0)", "gaussian(sigma=1.0e+0) + quantise(bits=8)"])
+def test_a_plus_in_a_number_joins_nothing(text: str) -> None:
+    assert Defense.parse(text).parts[0] == GaussianNoise(sigma=1.0)
+
+
+def test_a_plus_in_a_path_joins_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "a+b" / "c.safetensors"
+    file.parent.mkdir()
+    file.write_bytes((FOLDER / "denoiser-l1.safetensors").read_bytes())
+    for written in (str(file), f'"{file}"', f"'{file}'"):
+        found = Defense.parse(f"quantise(bits=8)+denoise(weights={written})+gaussian+majority(passes=3)")
+        assert found.parts == (
+            Quantise(bits=8), Denoise(weights=str(file)), GaussianNoise(), Majority(passes=3),
+        )  # fmt: skip
+    plan = make_plan({"defenses": [f"denoise(weights={file})"], "attacks": ["noise"]})
+    assert {cell.defense for cell in plan.cells()} == {f"denoise(weights={file})"}
+    assert certificate_transforms(f"denoise(weights={file})+majority(passes=3)") == [
+        f"denoise(weights={file})"
+    ]
+    assert vote_passes("gaussian(sigma=1e+0)+majority(passes=3)") == 3
+
+
+@pytest.mark.parametrize("text", ["gaussian++majority", "gaussian+", "+gaussian"])
+def test_nothing_cannot_be_joined(text: str) -> None:
+    with pytest.raises(InputError, match="expected name"):
+        Defense.parse(text)
