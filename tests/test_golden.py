@@ -23,13 +23,13 @@ import sottovoce
 
 # All that a move of modules has to change in this file.
 from sottovoce import registry
-from sottovoce.audit.about import About
-from sottovoce.audit.certify import CertifyPlan
-from sottovoce.audit.certify_store import Certified
-from sottovoce.audit.grid import Grid, make_grid
-from sottovoce.audit.plan import Plan
-from sottovoce.audit.presets import PRESETS, fill
-from sottovoce.audit.rule import Rule
+from sottovoce.auditing.about import About
+from sottovoce.auditing.certify import CertifyPlan
+from sottovoce.auditing.certify_store import Certified
+from sottovoce.auditing.grid import Grid, make_grid
+from sottovoce.auditing.plan import Plan
+from sottovoce.auditing.presets import PRESETS, fill
+from sottovoce.auditing.rule import Rule
 from sottovoce.cli.main import app, main
 from sottovoce.core.record import SCHEMA, Record
 from sottovoce.errors import MissingExtra
