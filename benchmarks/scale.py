@@ -1,7 +1,9 @@
-"""What runs of many trials cost beyond the trials: more processes, and going on where a run stopped.
+"""What runs of many trials cost beyond the trials: more processes, going on where a run stopped, and looking
+ahead.
 
     python benchmarks/scale.py workers                  # one process against two, on a cell of about a minute
     python benchmarks/scale.py resume --trials 100000   # a command that has nothing left to do
+    python benchmarks/scale.py dry-run --cells 90000    # what a plan of many cells would take
 
 Prints one JSON line a measurement. On a machine that is shared the figures are worth nothing.
 """
@@ -19,6 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 THREADS = "OMP_NUM_THREADS"
 
 
@@ -34,10 +38,14 @@ def main() -> None:
     verb.add_argument("--turns", type=int, default=3, help="each side so often, in turns; medians count")
     verb = verbs.add_parser("resume", help="going on with a run that is complete")
     verb.add_argument("--trials", type=int, default=100_000)
+    verb = verbs.add_parser("dry-run", help="looking ahead at a plan of many cells")
+    verb.add_argument("--cells", type=int, default=90_000)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if asked.verb == "workers":
             compare_workers(Path(folder), asked.workers, asked.clips, asked.steps, asked.turns)
+        elif asked.verb == "dry-run":
+            look_ahead(Path(folder), asked.cells)
         else:
             resume(Path(folder), asked.trials)
 
@@ -123,6 +131,55 @@ def resume(folder: Path, trials: int) -> None:
             sys.exit(f"the command failed: {done.stdout}{done.stderr}")
         say(benchmark="resume", turn=turn, trials=trials, mib=size, seconds=time.perf_counter() - begun)
     time_driver(plan_file, out, trials)
+
+
+def look_ahead(folder: Path, cells: int) -> None:
+    """One model under as many attacks as budgets; then two models with five seeds each, as many cells in all.
+
+    About 20 seconds of each, and 30 of the second, are spent on trying attacks, whatever the number of cells.
+    """
+    side, each = round(cells**0.5), round((cells / 10) ** 0.5)
+    plans = {"one run": grid_entries(side), "2 models x 5 seeds": grid_entries(each)}
+    plans["2 models x 5 seeds"] |= {"targets": ["keyword", "keyword(variant=pgd)"], "seeds": [0, 1, 2, 3, 4]}
+    for name, entries in plans.items():
+        (folder / "plan.yaml").write_text(yaml.safe_dump(entries))
+        time_reading(folder / "plan.yaml", name)
+        command = [sys.executable, "-c", "from sottovoce.cli.main import main; main()", "audit"]
+        command += [str(folder / "plan.yaml"), "--dry-run", "--json", "--out", str(folder / "run")]
+        begun, spent = time.perf_counter(), os.times().children_user
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"the command failed: {done.stdout}{done.stderr}")
+        say(
+            benchmark="dry-run",
+            plan=name,
+            cells=sum(run["cells"] for run in json.loads(done.stdout)["runs"]),
+            seconds=time.perf_counter() - begun,
+            cpu_seconds=os.times().children_user - spent,
+        )
+
+
+def grid_entries(side: int) -> dict[str, Any]:
+    """A plan of so many attacks and budgets."""
+    attacks = [f"pgd(steps={steps})" for steps in range(1, side + 1)]
+    budgets = [f"snr(db={10 + level / 10})" for level in range(side)]
+    return {"attacks": attacks, "budgets": budgets, "limit": 12, "audio": "none"}
+
+
+def time_reading(plan_file: Path, name: str) -> None:
+    """From the file to all cells, each part built once."""
+    from sottovoce.auditing.grid import make_grid
+    from sottovoce.auditing.plan import read_plan
+
+    begun = time.process_time()
+    cells = sum(len(plan.cells()) for plan in make_grid(read_plan(plan_file)).plans().values())
+    say(
+        benchmark="dry-run",
+        part="plans",
+        plan=name,
+        cells=cells,
+        cpu_seconds=time.process_time() - begun,
+    )
 
 
 def time_driver(plan_file: Path, out: Path, trials: int) -> None:

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import sottovoce
+from sottovoce.auditing import plan
 from sottovoce.auditing.certify_store import CertifyFolder
 from sottovoce.auditing.store import RunFolder
 from sottovoce.auditing.summary import summarise
 from sottovoce.cli.main import app
+from sottovoce.errors import InputError
 
 KEPT = Path(__file__).parents[1] / "fixtures" / "run-0.1.0"
 
@@ -51,3 +54,25 @@ def test_earlier_runs_are_compared(kept: Path, tmp_path: Path) -> None:
 def test_earlier_certificates_are_read(kept: Path) -> None:
     found = list(CertifyFolder(kept / "certificates").records())
     assert [(each.clip, each.successes) for each in found] == [("yes-3", 871), ("go-4", 1000)]
+
+
+@pytest.mark.parametrize("run", ["classifier", "recogniser", "grid"])
+def test_earlier_runs_are_not_gone_on_with(kept: Path, run: str) -> None:
+    before = {path: path.read_bytes() for path in (kept / run).rglob("*") if path.is_file()}
+    done = CliRunner().invoke(app, ["audit", "--resume", str(kept / run)])
+    assert isinstance(done.exception, InputError), done.output
+    assert str(done.exception) == (
+        f"expected sottovoce 0.1.0, with which {kept / run} was begun, got {sottovoce.__version__}, whose "
+        "figures may mean something else; finish it with 0.1.0, or begin a new run with --out."
+    )
+    left = {path: path.read_bytes() for path in (kept / run).rglob("*") if path.is_file()}
+    assert {path for path in left if path.name != ".lock"} == set(before)
+    assert all(left[path] == content for path, content in before.items())
+
+
+@pytest.mark.parametrize("run", ["classifier", "recogniser", "grid/runs/keyword_seed-1"])
+def test_plans_of_earlier_runs_have_their_ids(kept: Path, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "__version__", "0.1.0")
+    folder = RunFolder(kept / run)
+    assert folder.plan().run_id == folder.about()["run"]
+    assert folder.plan().to_yaml() == (kept / run / "plan.yaml").read_text()

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import sottovoce
 from sottovoce.auditing.plan import make_plan
 from sottovoce.auditing.run import run_audit
 from sottovoce.cli.main import main
@@ -44,8 +45,13 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A run that version 0.1.0 left: four trials, two probes."""
-    return Path(shutil.copytree(KEPT / "classifier", tmp_path / "run"))
+    """A run that version 0.1.0 left: four trials, two probes. It says that this version did, which goes on
+    with none but its own."""
+    path = Path(shutil.copytree(KEPT / "classifier", tmp_path / "run"))
+    about = (path / "about.json").read_text()
+    assert about.count('"sottovoce": "0.1.0"') == 1
+    (path / "about.json").write_text(about.replace('"0.1.0"', f'"{sottovoce.__version__}"'))
+    return path
 
 
 def change(path: Path, way: str, value: Any, line: int = 1) -> None:

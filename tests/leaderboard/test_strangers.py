@@ -176,14 +176,23 @@ def test_clips_of_a_stranger_are_not_opened(
 FILES = "a claim may not name files, addresses or code"
 
 
+def test_a_number_that_is_none_is_not_even_read(content: dict[str, Any], tmp_path: Path) -> None:
+    content["plan"]["attacks"] = ["fgsm", "pgd(step=.inf)"]
+    said = refusal(tmp_path / "claim.json", content, "--model", "keyword", "--data", "embedded")
+    assert "field 'plan': plan entry 'attacks.1'" in said and "expected a finite number, got .inf" in said
+
+
 @pytest.mark.parametrize(
     ("entry", "value", "reason"),
     [
         ("defenses", ["none", "denoise(weights=evil.safetensors)"], FILES),
         ("defenses", ["none", 'denoise( weights = "evil.safetensors" )'], FILES),
         ("defenses", ["none", "gaussian(sigma=0.01)+denoise(weights=evil.safetensors)+median"], FILES),
-        ("defenses", ["none", "gaussian(sigma='0.01)+noise(kind=room, file=/etc')"], "a part such as"),
-        ("defenses", ["none", "gaussian(sigma='+noise(kind=room, file=/etc)+')"], "a part such as"),
+        # A quote does not hide a part: it is one text, which no part takes.
+        ("defenses", ["none", "gaussian(sigma='0.01)+noise(kind=room, file=/etc')"], FILES),
+        ("defenses", ["none", "gaussian(sigma='+noise(kind=room, file=/etc)+')"], FILES),
+        ("defenses", ["none", "gaussian(sigma='0.01)+noise(kind=room, file=/etc)"], "expected parts such as"),
+        ("defenses", ["none", "gaussian(sigma=1e+0)+noise(kind=room, file=/a+b)"], FILES),
         ("defenses", ["none", "noise(kind=room, file=/etc)"], FILES),
         ("defenses", ["none", "noise(kind=[room, /etc/passwd])"], FILES),
         ("defenses", ["none", "noise(kind={room: /etc/passwd})"], FILES),
@@ -197,7 +206,7 @@ FILES = "a claim may not name files, addresses or code"
         ("attacks", ["fgsm", "pgd(steps=[[1]])"], FILES),
         ("attacks", ["fgsm", "pgd(steps=10000000)"], "expected numbers up to 1000000"),
         ("attacks", ["fgsm", "pgd(steps='1e300')"], "expected numbers up to 1000000"),
-        ("attacks", ["fgsm", "pgd(step=.inf)"], "expected numbers up to 1000000"),
+        ("attacks", ["fgsm", "pgd(step=1e999)"], "expected numbers up to 1000000"),
         ("black_box", "genetic(population=evil:make)", FILES),
         ("budgets", ["snr(db=20)", "audible(p=0.25, ear=/etc/passwd)"], FILES),
         ("budgets", ["snr(db=20)", 'audible(p=0.25, ear="dpam(weights=evil.pt)")'], FILES),

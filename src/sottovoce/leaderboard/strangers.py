@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 from sottovoce import registry
 from sottovoce.auditing.defense import NO_DEFENSE
-from sottovoce.auditing.parts import Part
+from sottovoce.auditing.parts import Part, split_outside
 from sottovoce.auditing.plan import Attacker, Plan, read_entries
 from sottovoce.auditing.rule import CELL, RUN, Rule, is_pattern
 from sottovoce.errors import InputError, UnknownName
@@ -68,7 +68,6 @@ DEEPEST = 4
 _WORD = re.compile(r"[a-z0-9-]{1,40}")
 _PATTERN = re.compile(r"[A-Za-z0-9 _.,()=+*?-]*")
 _NUMBERS = (int, float, bool, NoneType)
-_PLUS = re.compile(r"\+(?![^(]*\))")
 
 
 def find_strange(claim: Claim, *, trust: bool = False) -> Iterator[Mistake]:
@@ -158,7 +157,12 @@ class Guard:
     def defense(self, text: str) -> Iterator[str]:
         if text.strip() == NO_DEFENSE:
             return
-        items = _PLUS.split(text)
+        try:
+            # As whoever builds it will split it.
+            items = split_outside(text, "+")
+        except InputError:
+            yield f"expected parts such as gaussian(sigma=0.01), joined by +, got {_short(text)}"
+            return
         if len(items) > MOST_ITEMS:
             yield f"expected at most {MOST_ITEMS} parts of a defense, got {len(items)}"
             return
