@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import scipy.optimize
@@ -17,6 +19,7 @@ from sottovoce.errors import InputError
 from sottovoce.targets.classifier import ModuleClassifier
 
 DRAWS = Draws(0)
+STEP = 1 / 32768
 CLEAN = [0.5, 0.25, -0.25, 0.125]
 
 
@@ -40,6 +43,22 @@ class Circle(torch.nn.Module):
     def forward(self, waveforms: Tensor) -> Tensor:
         inside = 0.25 - waveforms.square().sum(dim=1)
         return torch.stack([inside, torch.zeros_like(inside)], dim=1)
+
+
+class Lead(torch.nn.Module):
+    """ "b" where a function of the waveforms is above 0, which is then its margin; "a" elsewhere."""
+
+    def __init__(self, lead: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.lead = lead
+
+    def forward(self, waveforms: Tensor) -> Tensor:
+        lead = self.lead(waveforms)
+        return torch.stack([torch.zeros_like(lead), lead], dim=1)
+
+
+def led_by(lead: Callable[[Tensor], Tensor], samples: int = 4) -> ModuleClassifier:
+    return ModuleClassifier(Lead(lead), ["a", "b"], 200, clip_samples=samples)
 
 
 @pytest.mark.parametrize("goal", [Evade(), Force("b")])
@@ -167,6 +186,45 @@ def test_alone_is_as_in_a_batch_with_the_ratio_asked_for(goal: Goal) -> None:
         length = int(clean.lengths[row])
         np.testing.assert_allclose(alone.delta[0], together.delta[row, :length], atol=1e-8)
         assert not together.delta[row, length:].any()
+
+
+@pytest.mark.parametrize(("bits", "gap"), [(16, 0.01), (None, 0.0)])
+def test_a_clip_at_its_boundary_is_not_rounded_back(bits: int | None, gap: float) -> None:
+    # A single sample that rises by one step wins. A linear model asks for 0.01 / |weights| = 0.002 steps, or
+    # for none at all where both classes are level: 16 bits, or a float, would round everything to zero.
+    weights = torch.arange(1.0, 65.0) / 64
+    model = led_by(lambda waveforms: ((waveforms - 0.5) * weights).sum(dim=1) / STEP - gap, 64)
+    clip = AudioBatch.of([np.full(64, 0.5)], 200)
+    for budget in (L2(0.01), LInf(0.01)):
+        trial = CarliniWagner(bits=bits)(model, clip, Evade(), budget, draws=DRAWS, bits=bits)
+        assert trial.achieved == (True,)
+        # At most one step of each of the 64 samples.
+        assert 0 < float(trial.delta.norm()) <= 8 * STEP * (1 + 1e-6)
+
+
+def test_steps_grow_where_the_model_flattens() -> None:
+    # Ahead from 0.62500 on, where -1 + 0.5 + 0.8 x crosses 0. At the clean clip the slope is 20.8, so that a
+    # linear model asks for 0.048, of an RMS of 0.024; a hundred steps of a tenth of it reach 0.24 at most.
+    model = led_by(lambda w: -1.0 + 0.5 * (1 - torch.exp(-40 * w[:, 0])) + 0.8 * w[:, 0])
+    trial = CarliniWagner()(model, AudioBatch.of([[0.0] * 4], 200), Evade(), LInf(1.0), draws=DRAWS)
+    assert trial.achieved == (True,)
+    assert 0.625 <= float(trial.delta.norm()) < 0.625 * 1.01
+
+
+def test_a_clip_that_no_round_fools_inside_the_budget_is_held_there() -> None:
+    # Scores that saturate: a slope of 0.0045 at the clean clip where the boundary is at a distance of 0.05.
+    # The search is then too coarse to land between 0.05 and 0.052; twenty steps inside the budget do.
+    way = torch.tensor([3.0, -4.0, 0.0, 12.0]) / 13
+    model = led_by(lambda waveforms: torch.tanh(100 * (waveforms @ way - 0.05)))
+    trial = CarliniWagner()(model, AudioBatch.of([[0.0] * 4], 200), Evade(), L2(0.052), draws=DRAWS)
+    assert trial.achieved == (True,)
+    assert 0.05 <= float(trial.delta.norm()) <= 0.052
+
+
+def test_of_successes_outside_the_budget_the_smallest_is_kept() -> None:
+    clip, goal = AudioBatch.of([CLEAN], 200), Evade(references=("a",))
+    delta = CarliniWagner().perturb(two_classes(), clip, goal, L2(0.025), DRAWS)
+    assert 0.05 <= float(delta.norm()) < 0.05 * 1.01
 
 
 def test_what_is_too_far_is_projected() -> None:

@@ -9,17 +9,20 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from sottovoce.attacks.pgd import Pgd
 from sottovoce.core.attack import Attack, Best, climb, within
 from sottovoce.core.batch import AudioBatch
-from sottovoce.core.budget import Budget
+from sottovoce.core.budget import Ball, Budget
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Goal
-from sottovoce.core.grid import nearest_step
+from sottovoce.core.grid import nearest_step, on_grid
 from sottovoce.core.target import Scores, Target
 from sottovoce.errors import InputError
 
-FAR = 1e9
-"""Added to the size of a success that the budget does not hold, so that any other goes first."""
+HELD = Pgd(steps=20)
+"""What a clip gets that no round fooled inside an L2 budget."""
+FLOAT_BITS = 24
+"""The grid of samples that are not rounded: what single precision tells apart near full swing."""
 
 
 @final
@@ -29,13 +32,18 @@ class CarliniWagner(Attack):
 
     The gap g is what the margin lacks at the clean clip, and d = g / |gradient of the margin| the distance it
     would take to close it if the model were linear. So the defaults serve loud clips and quiet ones, and a c
-    of 2 is the least that wins on a linear model. The smallest success of all rounds is kept, one inside the
-    budget before any outside; without a success, the attempt with the best margin. Samples are clamped to
-    [-1, 1]: speech seldom touches full swing, so that no change of variables is needed.
+    of 2 is the least that wins on a linear model. The RMS of a perturbation of length d is at least half a
+    step of `bits`: a clip nearer to its boundary than that would otherwise be rounded back to where it was.
+
+    The smallest success of all rounds is kept, one inside the budget before any outside; without a success,
+    the attempt with the best margin. A clip without a success inside an L2 budget gets 20 steps of projected
+    gradient on top, so that it is called robust only where these fail too. Samples are clamped to [-1, 1]:
+    speech seldom touches full swing, so that no change of variables is needed.
 
     steps: Adam steps a round.
-    binary_search: rounds, each with a c of its own: ten times as much after nothing but failures, halfway
-        between the largest failure and the smallest success from then on.
+    binary_search: rounds, each with a c of its own: ten times as much after nothing but failures (d is
+        lengthened instead, by the root of ten, so that steps grow along), halfway between the largest failure
+        and the smallest success from then on.
     learning_rate: length of a step of each sample, where 1 is the RMS of a perturbation of length d.
     confidence: margin of the scores that counts as success.
     initial_c: the first c.
@@ -65,33 +73,34 @@ class CarliniWagner(Attack):
             )
 
     def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
+        found = Found(clean, budget, self.confidence)
+        climbed = Margin(goal, references=goal.references)
         nothing = torch.zeros_like(clean.waveforms)
-        smallest, nearest = Best(nothing), Best(nothing)
-        goal = Margin(goal, references=goal.references)
-        margin, slope = climb(target, clean, nothing, goal, draws.turn("units"))
+        margin, slope = climb(target, clean, nothing, climbed, draws.turn("units"))
         gap = (self.confidence - margin).clamp_min(torch.finfo(margin.dtype).eps)
-        unit = _unit(clean, gap, slope)
+        unit = _unit(clean, gap, slope, self.bits)
         c = torch.full((len(clean),), float(self.initial_c), device=clean.device)
         low, high = torch.zeros_like(c), torch.full_like(c, torch.inf)
         for turn in range(self.binary_search):
             pull = c / gap * clean.lengths
-            won = self._descend(
-                smallest, nearest, pull, unit, target, clean, goal, budget, draws.turn("round", turn)
-            )
+            won = self._descend(found, pull, unit, target, clean, climbed, draws.turn("round", turn))
             low, high = torch.where(won, low, c), torch.where(won, c, high)
-            c = torch.where(high.isinf(), 10.0 * c, (low + high) / 2)
-        return torch.where(smallest.value.isfinite()[:, None], smallest.delta, nearest.delta)
+            longer = torch.where(high.isinf()[:, None], (10.0**0.5 * unit).clamp(max=1.0), unit)
+            # The same weight in longer units; only clips that never won have them.
+            low, unit = low * (unit / longer)[:, 0].square(), longer
+            c = torch.where(high.isinf(), 10.0 * low, (low + high) / 2)
+        if isinstance(budget, Ball) and budget.norm == "l2":
+            self._hold(found, target, clean, goal, budget, draws)
+        return found.delta
 
     def _descend(
         self,
-        smallest: Best,
-        nearest: Best,
+        found: Found,
         pull: Tensor,
         unit: Tensor,
         target: Target,
         clean: AudioBatch,
         goal: Goal,
-        budget: Budget,
         draws: Draws,
     ) -> Tensor:
         """One round of Adam from the clean clip with delta = unit * shift, on |shift|^2 + pull * lack of
@@ -106,15 +115,58 @@ class CarliniWagner(Attack):
             # The model hears the rounded clip; its slope there moves the unrounded one (straight through).
             tried = nearest_step(clean.waveforms + delta, self.bits) - clean.waveforms
             margin, slope = climb(target, clean, tried, goal, draws.turn("step", step))
-            wins = margin > self.confidence
-            size = (tried / unit).square().sum(dim=1)
-            outside = torch.where(budget.excess(tried, clean) > 1.0, FAR, 0.0).to(size)
-            smallest.update(tried, torch.where(wins, -size - outside, -torch.inf))
-            nearest.update(tried, margin)
+            wins = found.update(tried, margin)
             won |= wins
             shift.grad = 2.0 * shift - torch.where(wins, 0.0, pull)[:, None] * unit * slope
             adam.step()
         return won
+
+    def _hold(
+        self, found: Found, target: Target, clean: AudioBatch, goal: Goal, budget: Ball, draws: Draws
+    ) -> None:
+        """Try the clips without a success inside the budget once more, by steps that never leave it."""
+        rows = (~found.inside.value.isfinite()).nonzero()[:, 0]
+        if len(rows) == 0:
+            return
+        rest, goal = clean.select(rows.tolist()), goal.select(rows.tolist())
+        delta = budget.project(HELD.perturb(target, rest, goal, budget, draws), rest)
+        held = on_grid(rest, rest.with_waveforms(rest.waveforms + within(rest, delta)), budget, self.bits)
+        climbed = Margin(goal, references=goal.references)
+        with torch.no_grad():
+            reached = climbed.objective(target, held, draws=draws.turn("held"))
+        tried, margin = torch.zeros_like(clean.waveforms), torch.full((len(clean),), -torch.inf).to(reached)
+        tried[rows, : rest.waveforms.shape[1]] = held.waveforms - rest.waveforms
+        margin[rows] = reached
+        found.update(tried, margin)
+
+
+@final
+class Found:
+    """What was found so far, clip by clip: the smallest success inside the budget, the smallest of all, and
+    the attempt with the best margin."""
+
+    def __init__(self, clean: AudioBatch, budget: Budget, confidence: float) -> None:
+        self.clean, self.budget, self.confidence = clean, budget, confidence
+        nothing = torch.zeros_like(clean.waveforms)
+        self.inside, self.smallest, self.nearest = Best(nothing), Best(nothing), Best(nothing)
+
+    def update(self, tried: Tensor, margin: Tensor) -> Tensor:
+        """Keep what is better; which of the attempts win, `(batch,)` bool."""
+        wins = margin > self.confidence
+        value = torch.where(wins, -tried.square().sum(dim=1), -torch.inf)
+        fits = self.budget.excess(tried, self.clean) <= 1.0
+        self.inside.update(tried, torch.where(fits, value, -torch.inf))
+        self.smallest.update(tried, value)
+        self.nearest.update(tried, margin)
+        return wins
+
+    @property
+    def delta(self) -> Tensor:
+        """The best of it, `(batch, time)`."""
+        best = self.nearest.delta
+        for kept in (self.smallest, self.inside):
+            best = torch.where(kept.value.isfinite()[:, None], kept.delta, best)
+        return best
 
 
 @final
@@ -138,11 +190,11 @@ class Margin(Goal):
         return self.inner.bind(self.references).wins(classes)
 
 
-def _unit(clean: AudioBatch, gap: Tensor, slope: Tensor) -> Tensor:
+def _unit(clean: AudioBatch, gap: Tensor, slope: Tensor, bits: int | None) -> Tensor:
     """RMS of the perturbation that closes the gap of a linear model, `(batch, 1)`.
 
-    It lies between full swing and a billionth of it; a flat model (slope 0) starts at full swing.
+    It lies between full swing and half a step of the grid; a flat model (slope 0) starts at full swing.
     """
     distance: Tensor = gap.double() / slope.double().norm(dim=1)
     level: Tensor = distance / clean.lengths.sqrt()
-    return level.clamp(1e-9, 1.0).to(slope.dtype)[:, None]
+    return level.clamp(0.5 ** (bits or FLOAT_BITS), 1.0).to(slope.dtype)[:, None]

@@ -11,6 +11,7 @@ from sottovoce.testing.checks.metric import check_metric
 from sottovoce.testing.checks.target import check_target
 from sottovoce.testing.checks.transform import check_transform
 from sottovoce.testing.checks.universal import check_universal
+from sottovoce.testing.checks.weakest import check_weakest
 from sottovoce.testing.clips import clips_for, example_clips
 from sottovoce.testing.laws import ContractError, Law
 from sottovoce.testing.sequence_toys import ToyAttention, ToyCtc, ToyTransducer
@@ -31,6 +32,7 @@ __all__ = [
     "check_target",
     "check_transform",
     "check_universal",
+    "check_weakest",
     "clips_for",
     "example_clips",
     "toy_random",

@@ -19,7 +19,7 @@ class Law(StrEnum):
     LABEL = "a loss follows its label"
     PADDING = "padding gets no energy and no gradient, and more of it changes nothing"
     ISOLATED = "no item sees another"
-    ALONE = "an item alone gives the same result as in any batch"
+    ALONE = "an item alone is decided as in any batch, and all else differs by float rounding at most"
     SOUND = "an answer follows the sound, not the name of the clip"
     LENT = "what a part is handed comes back as it was"
     INPUT = "bad input is a clear error"
@@ -30,6 +30,7 @@ class Law(StrEnum):
     BUDGET = "every example is inside its budget"
     GRID = "every example is in [-1, 1], on the 16-bit grid, and judged as saved"
     BEST = "more steps never make an attack worse at its own goal"
+    WEAKEST = "an attack for the smallest perturbation fools every clip that 20 steps of PGD fool"
     SAVED = "what is saved is what is loaded"
     PARTS = "the parts of clips add up to the estimate, and a clip without a value is left out"
 
