@@ -18,7 +18,7 @@ import torch
 
 from sottovoce.core.budget import LInf
 from sottovoce.core.draws import Draws
-from sottovoce.errors import GradientError, InputError, MissingExtra, UnknownName
+from sottovoce.errors import GradientError, InputError, MissingExtra, ScoreError, UnknownName
 from sottovoce.testing import check_transform
 from sottovoce.training import loop
 from sottovoce.training.hardening import Hardening, Share, make_adversary, make_noise, pick
@@ -306,7 +306,21 @@ def test_a_folder_in_use_and_another_recipe_or_model_are_refused(
 def test_a_loss_that_explodes_is_named(
     make_learner: MakeLearner, make_clips: MakeClips, tmp_path: Path
 ) -> None:
-    with pytest.raises(GradientError, match="step 1: expected a finite gradient"):
+    with pytest.raises(GradientError, match=r"step \d+: expected a finite gradient"):
+        fit(
+            make_learner([0.1] * 16),
+            ClipSource(make_clips(40, 0)),
+            make_clips(20, 1),
+            out=tmp_path,
+            recipe=replace(QUICK, learning_rate=1e38),
+            log=quiet,
+        )
+
+
+def test_a_model_of_nan_is_named_before_the_first_step(
+    make_learner: MakeLearner, make_clips: MakeClips, tmp_path: Path
+) -> None:
+    with pytest.raises(ScoreError, match="expected scores with a finite best one, got NaN"):
         fit(
             make_learner([float("nan")] * 16),
             ClipSource(make_clips(40, 0)),
