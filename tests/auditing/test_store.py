@@ -138,7 +138,7 @@ def test_what_no_record_can_hold_is_that_clips_failure(
     true = "up/1"
     monkeypatch.setattr(
         "sottovoce.auditing.work._heard",
-        lambda trial, row: {"mood": 3} if trial.clean.ids[row] == true else {},
+        lambda trial, row, *_: {"mood": 3} if trial.clean.ids[row] == true else {},
     )
     folder = run_audit(make(mean_model, mean_clips), tmp_path / "run")
     failed = {record.key: record.reason for record in folder.records() if record.status == "failed"}
