@@ -18,7 +18,8 @@ from sottovoce.errors import SottovoceError
 
 def digest_plan(plan: Plan, target: Target, metrics: Iterable[Metric]) -> dict[str, str]:
     """The digests of what a plan's model, defenses, budgets and metrics are read from, by the file's name."""
-    budgets = [part.build("budget") for part in distinct(cell.budget for cell in plan.cells())]
+    cells = [cell for cell in plan.cells() if not cell.clean]
+    budgets = [part.build("budget") for part in distinct(cell.budget for cell in cells)]
     ears = [getattr(part, "ear", "") for part in (*budgets, *metrics)]
     return digest_weights(target, plan.every_defense, [ear for ear in ears if ear])
 
