@@ -17,7 +17,7 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.data.embedded import embedded
 from sottovoce.defenses.enhancement import Asnr
-from sottovoce.defenses.smoothing import GaussianNoise
+from sottovoce.defenses.smoothing import Gaussian
 
 RATE, SECONDS, CLIPS = 16000, 10, 16
 SIGMA = 0.01
@@ -39,7 +39,7 @@ def noisy_speech() -> AudioBatch:
     corpus = embedded()
     clips = np.concatenate([corpus.load(entry, RATE).waveform for entry in corpus])
     rows = [np.roll(clips, -place * RATE)[: RATE * SECONDS] for place in range(CLIPS)]
-    return GaussianNoise(sigma=SIGMA)(AudioBatch.of(rows, RATE), draws=Draws(0))
+    return Gaussian(sigma=SIGMA)(AudioBatch.of(rows, RATE), draws=Draws(0))
 
 
 def measure(repeats: int = 9, device: str = "cpu") -> dict[str, Speed]:

@@ -1,3 +1,85 @@
-"""Sottovoce audits speech models: it attacks them, measures what was added, and shows it."""
+"""Sottovoce audits speech models: it attacks them, measures what was added, and shows it.
+
+    import sottovoce as sv
+
+    clips = sv.open_data("embedded", model="keyword", limit=12)
+    trial = sv.attack("keyword", clips, "pgd(steps=20)", budget="snr(db=30)")
+    run = sv.audit("keyword", "embedded", attacks="noise,pgd", snr=[30, 40], limit=12, out="runs/first")
+
+Every text means what it means on the command line. What is listed here is the stable API; everything else may
+change. Names are imported when they are asked for: `import sottovoce` loads no torch.
+"""
+
+from typing import TYPE_CHECKING
+
+from sottovoce.lazy import lazy
 
 __version__ = "0.1.0.dev1"
+
+if TYPE_CHECKING:
+    from sottovoce import attacks as attacks
+    from sottovoce import budgets as budgets
+    from sottovoce import data as data
+    from sottovoce import defenses as defenses
+    from sottovoce import ears as ears
+    from sottovoce import errors as errors
+    from sottovoce import goals as goals
+    from sottovoce import metrics as metrics
+    from sottovoce import targets as targets
+    from sottovoce import testing as testing
+    from sottovoce.api.attacks import attack as attack
+    from sottovoce.api.audits import audit as audit
+    from sottovoce.api.certifying import Certificates as Certificates
+    from sottovoce.api.certifying import certify as certify
+    from sottovoce.api.measuring import measure as measure
+    from sottovoce.api.models import Clips as Clips
+    from sottovoce.api.models import open_data as open_data
+    from sottovoce.api.models import open_model as open_model
+    from sottovoce.api.registering import register as register
+    from sottovoce.api.runs import Run as Run
+    from sottovoce.api.runs import read_run as read_run
+    from sottovoce.core.attack import Attack as Attack
+    from sottovoce.core.attack import Best as Best
+    from sottovoce.core.attack import Trial as Trial
+    from sottovoce.core.attack import climb as climb
+    from sottovoce.core.attack import within as within
+    from sottovoce.core.batch import AudioBatch as AudioBatch
+    from sottovoce.core.budget import Ball as Ball
+    from sottovoce.core.budget import Budget as Budget
+    from sottovoce.core.budget import Searchable as Searchable
+    from sottovoce.core.draws import Draws as Draws
+    from sottovoce.core.goal import Goal as Goal
+    from sottovoce.core.metric import Estimate as Estimate
+    from sottovoce.core.metric import Metric as Metric
+    from sottovoce.core.target import Scores as Scores
+    from sottovoce.core.target import Target as Target
+    from sottovoce.core.transform import Transform as Transform
+    from sottovoce.core.vote import Vote as Vote
+
+_NAMES = {
+    "sottovoce.api.attacks": "attack",
+    "sottovoce.api.audits": "audit",
+    "sottovoce.api.certifying": "Certificates certify",
+    "sottovoce.api.measuring": "measure",
+    "sottovoce.api.models": "Clips open_data open_model",
+    "sottovoce.api.registering": "register",
+    "sottovoce.api.runs": "Run read_run",
+    "sottovoce.core.attack": "Attack Best Trial climb within",
+    "sottovoce.core.batch": "AudioBatch",
+    "sottovoce.core.budget": "Ball Budget Searchable",
+    "sottovoce.core.draws": "Draws",
+    "sottovoce.core.goal": "Goal",
+    "sottovoce.core.metric": "Estimate Metric",
+    "sottovoce.core.target": "Scores Target",
+    "sottovoce.core.transform": "Transform",
+    "sottovoce.core.vote": "Vote",
+}
+_MODULES = "attacks budgets data defenses ears errors goals metrics targets testing"
+
+
+def _places() -> dict[str, str]:
+    names = {name: f"{module}:{name}" for module, some in _NAMES.items() for name in some.split()}
+    return {**names, **{name: f"sottovoce.{name}" for name in _MODULES.split()}}
+
+
+__getattr__, __dir__ = lazy(__name__, _places)

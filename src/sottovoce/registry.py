@@ -71,7 +71,7 @@ _PARTS: dict[str, dict[str, str]] = {
         "audible": "sottovoce.perception.audible:Audible",
     },
     "transform": {
-        "gaussian": "sottovoce.defenses.smoothing:GaussianNoise",
+        "gaussian": "sottovoce.defenses.smoothing:Gaussian",
         "mad": "sottovoce.defenses.smoothing:MadNoise",
         "asnr": "sottovoce.defenses.enhancement:Asnr",
         "omlsa": "sottovoce.defenses.omlsa:Omlsa",
@@ -140,7 +140,7 @@ _PARTS: dict[str, dict[str, str]] = {
         "cdpam": "sottovoce.metrics.extras:Cdpam",
         "dnsmos": "sottovoce.metrics.extras:Dnsmos",
         "dnsmos-change": "sottovoce.metrics.extras:DnsmosChange",
-        "snr": "sottovoce.metrics.distortion:SnrDb",
+        "snr": "sottovoce.metrics.distortion:Snr",
         "segmental-snr": "sottovoce.metrics.distortion:SegmentalSnrDb",
         "linf": "sottovoce.metrics.distortion:LInfNorm",
         "l2": "sottovoce.metrics.distortion:L2Norm",
@@ -227,6 +227,24 @@ def is_own(kind: str, name: str) -> bool:
     """Whether a part comes with sottovoce, and not with a plugin."""
     _kind(kind)
     return name in _OWN[kind]
+
+
+def classes(kind: str) -> dict[str, str]:
+    """The classes of a kind that come with sottovoce, by their own names, each as "module:attribute"."""
+    places = [place for name, place in _kind(kind).items() if is_own(kind, name)]
+    found = {place.partition(":")[2]: place for place in places}
+    return {name: place for name, place in found.items() if name[0].isupper()}
+
+
+def name_of(kind: str, made: type) -> str | None:
+    """The name under which a class is registered; None where it is not."""
+    where = f"{made.__module__}:{made.__qualname__}"
+    _load_plugins()
+    for name, place in _kind(kind).items():
+        module = sys.modules.get(place.partition(":")[0])
+        if place == where or getattr(module, place.partition(":")[2], None) is made:
+            return name
+    return None
 
 
 def find(kind: str, name: str) -> Any:

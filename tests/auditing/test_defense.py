@@ -13,7 +13,7 @@ from sottovoce.core.transform import Defended
 from sottovoce.core.vote import Voted
 from sottovoce.defenses.denoiser import FOLDER, Denoise
 from sottovoce.defenses.quantise import Quantise
-from sottovoce.defenses.smoothing import GaussianNoise
+from sottovoce.defenses.smoothing import Gaussian
 from sottovoce.defenses.votes import Majority
 from sottovoce.errors import InputError
 from sottovoce.leaderboard.certificates import transforms as certificate_transforms
@@ -22,11 +22,11 @@ from sottovoce.testing import ToyClassifier
 
 def test_transforms_stand_in_order_and_the_vote_outside() -> None:
     defense = Defense.parse("quantise(bits=6) + gaussian(sigma=0.02)+majority(passes=3)")
-    assert defense.parts == (Quantise(bits=6), GaussianNoise(sigma=0.02), Majority(passes=3))
+    assert defense.parts == (Quantise(bits=6), Gaussian(sigma=0.02), Majority(passes=3))
     target = defense.around(ToyClassifier())
     assert isinstance(target, Voted)
     assert isinstance(target.target, Defended)
-    assert target.target.transforms == (Quantise(bits=6), GaussianNoise(sigma=0.02))
+    assert target.target.transforms == (Quantise(bits=6), Gaussian(sigma=0.02))
     assert target.random
 
 
@@ -58,7 +58,7 @@ def test_a_vote_over_passes_that_are_all_the_same_is_refused() -> None:
 
 @pytest.mark.parametrize("text", ["gaussian(sigma=1e+0)", "gaussian(sigma=1.0e+0) + quantise(bits=8)"])
 def test_a_plus_in_a_number_joins_nothing(text: str) -> None:
-    assert Defense.parse(text).parts[0] == GaussianNoise(sigma=1.0)
+    assert Defense.parse(text).parts[0] == Gaussian(sigma=1.0)
 
 
 def test_a_plus_in_a_path_joins_nothing(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_plus_in_a_path_joins_nothing(tmp_path: Path) -> None:
     for written in (str(file), f'"{file}"', f"'{file}'"):
         found = Defense.parse(f"quantise(bits=8)+denoise(weights={written})+gaussian+majority(passes=3)")
         assert found.parts == (
-            Quantise(bits=8), Denoise(weights=str(file)), GaussianNoise(), Majority(passes=3),
+            Quantise(bits=8), Denoise(weights=str(file)), Gaussian(), Majority(passes=3),
         )  # fmt: skip
     plan = make_plan({"defenses": [f"denoise(weights={file})"], "attacks": ["noise"]})
     assert {cell.defense for cell in plan.cells()} == {f"denoise(weights={file})"}

@@ -16,7 +16,7 @@ import yaml
 from click.testing import Result
 from typer.testing import CliRunner
 
-from sottovoce.cli.audit_plan import Way, lay_over, parse_seeds
+from sottovoce.api.settings import Way, lay_over, parse_seeds
 from sottovoce.cli.dry_run import number, size, span
 from sottovoce.cli.main import app
 from sottovoce.errors import InputError, SottovoceError, UnknownName

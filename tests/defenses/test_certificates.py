@@ -32,7 +32,7 @@ from sottovoce.defenses.certificates import Certificate, Within, certify, elect,
 from sottovoce.defenses.noisy_passes import BLOCK, Greedy, Smoothed, certified_sigma
 from sottovoce.defenses.quantise import Quantise
 from sottovoce.defenses.rover import Rover
-from sottovoce.defenses.smoothing import GaussianNoise, MadNoise
+from sottovoce.defenses.smoothing import Gaussian, MadNoise
 from sottovoce.defenses.votes import Majority
 from sottovoce.errors import InputError, MissingPower
 from sottovoce.targets.classifier import ModuleClassifier
@@ -382,7 +382,7 @@ def test_a_count_goes_on_where_it_was() -> None:
 
 def test_transforms_behind_the_noise_belong_to_the_model() -> None:
     # Two bits round what is at least half a step of 1/2 to it: a mean of 0.3 becomes 0.5 in every sample.
-    smoothed = Smoothed.behind([GaussianNoise(sigma=0.01), Quantise(bits=2)], mean_model())
+    smoothed = Smoothed.behind([Gaussian(sigma=0.01), Quantise(bits=2)], mean_model())
     assert smoothed.sigma == 0.01
     assert isinstance(smoothed.base, Defended)
     assert certify(smoothed, level(0.3), Sampling(passes=100)).text == "up"
@@ -517,8 +517,8 @@ def test_a_sigma_must_be_above_zero(sigma: float) -> None:
     ("transforms", "reason"),
     [
         ([], "no defense"),
-        ([Quantise(bits=8), GaussianNoise(sigma=0.1)], "begins with gaussian"),
-        ([GaussianNoise(snr_db=20.0)], "follows the clip"),
+        ([Quantise(bits=8), Gaussian(sigma=0.1)], "begins with gaussian"),
+        ([Gaussian(snr_db=20.0)], "follows the clip"),
         ([MadNoise(sigma=0.1)], "low frequencies"),
     ],
 )
@@ -529,7 +529,7 @@ def test_noise_that_certifies_nothing_is_refused(transforms: list[Transform], re
 
 def test_more_randomness_is_refused() -> None:
     with pytest.raises(InputError, match="MadNoise, which draws"):
-        Smoothed.behind([GaussianNoise(sigma=0.1), MadNoise(sigma=0.1)], mean_model())
+        Smoothed.behind([Gaussian(sigma=0.1), MadNoise(sigma=0.1)], mean_model())
     with pytest.raises(InputError, match="Defended, which draws"):
         Smoothed(target=Defended(mean_model(), (ToyNoise(),)), sigma=0.1)
 

@@ -13,7 +13,7 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.transform import Defended
 from sottovoce.defenses.enhancement import Asnr, Frames, mad_density, wiener_gains
-from sottovoce.defenses.smoothing import GaussianNoise, MadNoise, Smoothing
+from sottovoce.defenses.smoothing import Gaussian, MadNoise, Smoothing
 from sottovoce.errors import InputError
 from sottovoce.testing import ToyClassifier, ToyCtc, check_target, check_transform, example_clips
 
@@ -130,7 +130,7 @@ def test_silence_stays_silent() -> None:
 
 
 def test_known_white_noise_sinks_to_the_floor() -> None:
-    noise = noisy(GaussianNoise(sigma=0.02), AudioBatch.of([np.zeros(5 * RATE)], RATE))
+    noise = noisy(Gaussian(sigma=0.02), AudioBatch.of([np.zeros(5 * RATE)], RATE))
     # The power of a cell over the noise's is exponential. The gain leaves the floor of 0.1 where xi passes
     # 1/9, so where 0.02 (gamma - 1) does but for what is carried: beyond gamma = 6, in 1 of 400 cells.
     attenuation = level_db(noise.waveforms.numpy()) - level_db(
@@ -140,7 +140,7 @@ def test_known_white_noise_sinks_to_the_floor() -> None:
 
 
 def test_estimated_white_noise_sinks_near_the_floor() -> None:
-    noise = noisy(GaussianNoise(sigma=0.02), AudioBatch.of([np.zeros(5 * RATE)], RATE))
+    noise = noisy(Gaussian(sigma=0.02), AudioBatch.of([np.zeros(5 * RATE)], RATE))
     asnr = Asnr(floor_db=-15.0)
     assert level_db(noise.waveforms.numpy()) - level_db(enhanced(asnr, noise)) > 13.5
 
@@ -153,7 +153,7 @@ def test_a_loud_tone_is_left_alone() -> None:
 
 def test_a_tone_that_never_pauses_is_not_taken_for_noise() -> None:
     tone = 0.1 * np.sin(2 * np.pi * 1000 * np.arange(2 * RATE) / RATE)
-    clip = noisy(GaussianNoise(sigma=0.02), AudioBatch.of([tone], RATE))
+    clip = noisy(Gaussian(sigma=0.02), AudioBatch.of([tone], RATE))
     before, after = (snr_db(tone, heard[0]) for heard in (clip.waveforms.numpy(), enhanced(Asnr(), clip)))
     # 10 dB of floor and more on all but a few of 257 bins.
     assert after - before > 8.0
@@ -163,14 +163,14 @@ def test_a_tone_that_never_pauses_is_not_taken_for_noise() -> None:
 @pytest.mark.parametrize("sigma", [0.02, 0.06])
 def test_noisy_speech_gains_decibels(sigma: float, known: bool) -> None:
     clean = speech_like()
-    clip = noisy(GaussianNoise(sigma=sigma), AudioBatch.of([clean], RATE))
+    clip = noisy(Gaussian(sigma=sigma), AudioBatch.of([clean], RATE))
     asnr = Asnr(noise="gaussian", sigma=sigma) if known else Asnr()
     assert snr_db(clean, enhanced(asnr, clip)[0]) - snr_db(clean, clip.waveforms[0].numpy()) > 5.0
 
 
 def test_the_estimate_finds_the_noise_between_the_words() -> None:
     clean = speech_like()
-    clip = noisy(GaussianNoise(sigma=0.03), AudioBatch.of([clean], RATE))
+    clip = noisy(Gaussian(sigma=0.03), AudioBatch.of([clean], RATE))
     told = enhanced(Asnr(noise="gaussian", sigma=0.03), clip)[0]
     # Both end up with nearly the same filter.
     assert snr_db(told, enhanced(Asnr(), clip)[0]) > 15.0
@@ -230,12 +230,12 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], messa
 def test_the_filter_obeys_the_laws(asnr: Asnr) -> None:
     check_transform(asnr)
     check_target(Defended(ToyClassifier(), (asnr,)))
-    check_target(Defended(ToyCtc(), (GaussianNoise(sigma=0.02), asnr)))
+    check_target(Defended(ToyCtc(), (Gaussian(sigma=0.02), asnr)))
     assert not asnr.random
 
 
 def test_it_stands_behind_smoothing_without_being_told_of_it() -> None:
     clean = example_clips()
-    target = Defended(ToyClassifier(), (GaussianNoise(sigma=0.01), Asnr()))
+    target = Defended(ToyClassifier(), (Gaussian(sigma=0.01), Asnr()))
     assert target.random
     assert len(target.decode(clean, draws=Draws(0))) == len(clean)

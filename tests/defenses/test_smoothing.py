@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.transform import Defended
-from sottovoce.defenses.smoothing import GaussianNoise, MadNoise, Smoothing
+from sottovoce.defenses.smoothing import Gaussian, MadNoise, Smoothing
 from sottovoce.errors import InputError
 from sottovoce.testing import ToyClassifier, check_target, check_transform, example_clips
 
-KINDS = (GaussianNoise, MadNoise)
+KINDS = (Gaussian, MadNoise)
 
 
 def added(noise: Smoothing, batch: AudioBatch, seed: int = 0) -> np.ndarray:
@@ -31,7 +31,7 @@ def long_silence() -> AudioBatch:
 
 
 def test_gaussian_noise_has_variance_sigma_squared_and_no_memory() -> None:
-    noise = added(GaussianNoise(sigma=0.02), long_silence())[0]
+    noise = added(Gaussian(sigma=0.02), long_silence())[0]
     # The variance of 200,000 samples strays by sqrt(2 / 200,000) = 0.3 %.
     assert np.mean(noise**2) == pytest.approx(0.0004, rel=0.015)
     assert np.mean(noise[1:] * noise[:-1]) / np.mean(noise**2) == pytest.approx(0.0, abs=0.015)

@@ -14,7 +14,7 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.transform import Defended
-from sottovoce.defenses.smoothing import GaussianNoise
+from sottovoce.defenses.smoothing import Gaussian
 from sottovoce.errors import InputError
 from sottovoce.studies.pathology.attacks import Arena, Examples, cell, mean_psd, read_examples
 from sottovoce.studies.pathology.noises import RECIPES, recordings
@@ -117,7 +117,7 @@ def test_a_sure_detector_is_attacked_too(clips: Clips) -> None:
 
 def test_what_is_attacked_through_noise_is_never_left_as_it_was(clips: Clips) -> None:
     # The mean of a clip hardly moves with the noise, and the loss still less: no step looks better for sure.
-    smoothed = Defended(MeanSign(), (GaussianNoise(sigma=0.01),))
+    smoothed = Defended(MeanSign(), (Gaussian(sigma=0.01),))
     for norm in ("linf", "l2"):
         _, _, pairs = arena(clips).utterances(smoothed, 60.0, norm=norm)
         for clean, heard in pairs:
@@ -135,7 +135,7 @@ def test_examples_made_elsewhere_are_judged_here(clips: Clips) -> None:
 
 def test_votes_of_a_smoothed_detector_are_counted(clips: Clips) -> None:
     # Noise of a hundredth moves the mean of 8,000 samples by about 1e-4: all passes say the same.
-    smoothed = Defended(MeanSign(), (GaussianNoise(sigma=0.01),))
+    smoothed = Defended(MeanSign(), (Gaussian(sigma=0.01),))
     assert arena(clips).clean(smoothed)["chance"] == [[3.0, 3.0], [1.0, 1.0]]
 
 

@@ -15,7 +15,7 @@ from sottovoce.core.budget import Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade
 from sottovoce.data.load import Corpus, Entry, Recording
-from sottovoce.defenses.smoothing import GaussianNoise
+from sottovoce.defenses.smoothing import Gaussian
 from sottovoce.errors import InputError, StoreError
 from sottovoce.metrics.signal import snr_db
 from sottovoce.targets.detectors import EmbeddingDetector, SegmentDetector
@@ -246,7 +246,7 @@ def test_training_against_attacks_and_in_noise_runs_and_is_repeatable(few: tuple
     settings = {
         "adversarial": {"adversarial": adversary(30.0)},
         "noise": {"noise": noise},
-        "smoothing": {"smoothing": GaussianNoise(snr_db=20.0)},
+        "smoothing": {"smoothing": Gaussian(snr_db=20.0)},
     }
     plain = weights(train_detector(train, valid, recipe=recipe).module)
     for name, setting in settings.items():

@@ -14,7 +14,7 @@ from sottovoce.attacks.pgd import Fgsm, Pgd
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import L2, LInf, Snr
 from sottovoce.core.draws import Draws
-from sottovoce.defenses.smoothing import GaussianNoise
+from sottovoce.defenses.smoothing import Gaussian
 from sottovoce.errors import InputError, UnknownName
 from sottovoce.testing import check_transform
 from sottovoce.testing.toys import ToyClassifier
@@ -140,7 +140,7 @@ def test_an_example_is_the_same_alone_and_in_a_batch() -> None:
 def test_noise_at_one_sigma_is_the_defenses_noise() -> None:
     clean = batch_of(CLIP, CLIP[:8])
     ours = make_noise("gaussian", 0.02)(clean, draws=Draws(5)).waveforms
-    theirs = GaussianNoise(sigma=0.02)(clean, draws=Draws(5)).waveforms
+    theirs = Gaussian(sigma=0.02)(clean, draws=Draws(5)).waveforms
     torch.testing.assert_close(ours, theirs)
 
 
@@ -215,10 +215,10 @@ def test_a_model_hardened_by_one_step_is_judged_by_ten() -> None:
 
 def test_a_hardening_tells_what_it_is() -> None:
     hardening = Hardening(
-        noise=Noise(GaussianNoise(), (0.0, 0.02)),
+        noise=Noise(Gaussian(), (0.0, 0.02)),
         adversary=make_adversary("pgd", Snr(30.0), steps=7, share=Share((0.5, 0.8))),
     )
     about = hardening.describe()
-    assert about["noise"] == "GaussianNoise, sigma 0:0.02"
+    assert about["noise"] == "Gaussian, sigma 0:0.02"
     assert "steps=7" in about["adversary"]
     assert about["adversary"].endswith("SNR 30 dB, share 0.5,0.8")

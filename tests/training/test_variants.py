@@ -13,7 +13,7 @@ import torch
 
 from sottovoce.core.budget import LInf
 from sottovoce.defenses.filters import BiquadLowPass, IdealLowPass
-from sottovoce.defenses.smoothing import GaussianNoise, MadNoise
+from sottovoce.defenses.smoothing import Gaussian, MadNoise
 from sottovoce.errors import InputError, UnknownName
 from sottovoce.targets.zoo import conformer, keyword_cnn, sound_cnn, speaker_cnn
 from sottovoce.training import keyword_pack, sources
@@ -60,7 +60,7 @@ def test_sizes_are_the_thesis_s_on_full_swing() -> None:
     """Section 7.5.2: sigma .1 and .15, eps .003 on [0, 1]; 5 % of the frequencies, 200 Hz; 50 then 80 %."""
     gaussian, mad = (VARIANTS[f"speaker-{name}"].hardening.noise for name in ("gaussian", "mad"))
     assert gaussian is not None and mad is not None
-    assert isinstance(gaussian.kind, GaussianNoise) and gaussian.sigma == pytest.approx((0.2, 0.2))
+    assert isinstance(gaussian.kind, Gaussian) and gaussian.sigma == pytest.approx((0.2, 0.2))
     assert isinstance(mad.kind, MadNoise) and mad.sigma == pytest.approx((0.3, 0.3))
     assert VARIANTS["speaker-lowpass"].hardening.front == (IdealLowPass(share=0.05),)
     assert VARIANTS["speaker-biquad"].hardening.front == (BiquadLowPass(hz=200.0),)

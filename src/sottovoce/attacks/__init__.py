@@ -1,1 +1,27 @@
-"""Attacks, one family a file. Names and modules are in `sottovoce.registry`."""
+"""Attacks, one family a file. `sottovoce.attacks.Pgd` is the class that `pgd` names."""
+
+from typing import TYPE_CHECKING
+
+from sottovoce.lazy import lazy, registered
+
+if TYPE_CHECKING:
+    from sottovoce.attacks.apgd import Apgd as Apgd
+    from sottovoce.attacks.apgd import ApgdDlr as ApgdDlr
+    from sottovoce.attacks.carlini_wagner import CarliniWagner as CarliniWagner
+    from sottovoce.attacks.carlini_wagner_asr import CarliniWagnerAsr as CarliniWagnerAsr
+    from sottovoce.attacks.deepfool import DeepFool as DeepFool
+    from sottovoce.attacks.genetic import Genetic as Genetic
+    from sottovoce.attacks.imperceptible import Imperceptible as Imperceptible
+    from sottovoce.attacks.kenansville import Kenansville as Kenansville
+    from sottovoce.attacks.kenansville import KenansvilleSsa as KenansvilleSsa
+    from sottovoce.attacks.noise import Nothing as Nothing
+    from sottovoce.attacks.noise import WhiteNoise as WhiteNoise
+    from sottovoce.attacks.pgd import Fgsm as Fgsm
+    from sottovoce.attacks.pgd import Pgd as Pgd
+    from sottovoce.attacks.taori import Taori as Taori
+    from sottovoce.attacks.universal import Uap as Uap
+    from sottovoce.attacks.universal import UapHc as UapHc
+    from sottovoce.attacks.universal_gradient import UniversalGradient as UniversalGradient
+    from sottovoce.attacks.yeehaw import Yeehaw as Yeehaw
+
+__getattr__, __dir__ = lazy(__name__, registered("attack", "universal"))

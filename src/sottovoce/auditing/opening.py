@@ -20,6 +20,8 @@ from sottovoce.errors import InputError, SottovoceError, exits_are_errors
 _FILES = "_weight_files"
 KEPT = 2
 """Models that are kept open until they are run: more may not fit into memory, and are opened again."""
+OBJECT = "object"
+"""How a plan names a model that a program handed in: `object(NAME, sha256)`. Only that program has it."""
 Kinds = Callable[[str], Says]
 """What a model says, by its name in a plan."""
 
@@ -45,6 +47,11 @@ def files_of(target: Target) -> frozenset[Path]:
 
 
 def _opened(spec: str, device: str) -> Target:
+    if is_object(spec):
+        raise InputError(
+            f"{spec} is a model that a Python program handed in, which no text opens; hand it to "
+            "sottovoce.audit(...) again."
+        )
     if spec.endswith(")"):
         part = Part.parse(spec)
         made: Target = registry.build("target", part.name, {**part.settings, "device": device})
@@ -60,6 +67,11 @@ def _opened(spec: str, device: str) -> Target:
         raise InputError(f"expected a model like {usage}, got {spec!r}; write it that way.") from None
     target: Target = maker(*words, device=device)
     return target
+
+
+def is_object(model: str) -> bool:
+    """Whether a plan's model is an object of a program, and no text that opens one."""
+    return model.startswith(f"{OBJECT}(")
 
 
 def kind_of(model: str) -> Says:

@@ -18,7 +18,7 @@ from sottovoce.auditing.plan import Cell, Plan, attack_kind
 from sottovoce.auditing.repeat import JUDGED
 from sottovoce.auditing.sound import encode, sound_path
 from sottovoce.auditing.task import Sound
-from sottovoce.core.attack import Attack, Trial, listen
+from sottovoce.core.attack import Attack, Sight, Trial, listen
 from sottovoce.core.budget import Budget, Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade, Goal
@@ -86,12 +86,14 @@ def assemble(plan: Plan, cell: Cell, target: Target) -> Work:
     heard = Defense.parse(cell.defense).around(target)
     if cell.clean:
         # Nothing asks for a goal and a budget where nothing is attacked: any will do.
-        judge, goal = _judge(plan, heard), Evade().heard_by(target)
+        judge, goal = judging(heard, plan.batch), Evade().heard_by(target)
         return Work(cell, heard, judge, heard, Nothing(), goal, Snr(0.0), cell.id)
     attack = cell.attack.build(attack_kind(cell.attack.name))
     goal = cell.goal.build("goal").heard_by(target)
-    through, budget = _through(plan, cell, heard, target), cell.budget.build("budget")
-    work = Work(cell, heard, _judge(plan, heard), through, attack, goal, budget, cell.id)
+    known = target if cell.attacker == "transfer" else heard
+    through = seen_through(known, heard, cell.sees, plan.passes(known))
+    budget = cell.budget.build("budget")
+    work = Work(cell, heard, judging(heard, plan.batch), through, attack, goal, budget, cell.id)
     if isinstance(attack, Attack):
         attack.check(through, goal, budget)
     for kind in (*attack.needs, *goal.needs):
@@ -100,21 +102,19 @@ def assemble(plan: Plan, cell: Cell, target: Target) -> Work:
     return work
 
 
-def _judge(plan: Plan, heard: Target) -> Target:
+def judging(heard: Target, batch: int) -> Target:
     """Who says what came of an example. Draws lead a random target back to the same pass; where there is no
     way back, what most of several passes say counts, and the mean of their scores."""
     if heard.repeats:
         return heard
-    return Averaged(Voted(heard, Majority(passes=JUDGED), plan.batch), JUDGED, plan.batch)
+    return Averaged(Voted(heard, Majority(passes=JUDGED), batch), JUDGED, batch)
 
 
-def _through(plan: Plan, cell: Cell, heard: Target, bare: Target) -> Target:
-    """What an attacker works on, by what it knows."""
-    if cell.sees in ("decisions", "nothing"):
+def seen_through(known: Target, heard: Target, sees: Sight, passes: int) -> Target:
+    """What an attacker works on. known: the target that it knows; heard: the one that is attacked."""
+    if sees in ("decisions", "nothing"):
         return heard
-    known = bare if cell.attacker == "transfer" else heard
-    passes = plan.passes(known)
-    if cell.sees == "scores":
+    if sees == "scores":
         passes = min(passes, HEARINGS)
     return Averaged(known, passes) if passes > 1 else known
 

@@ -7,20 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
-from sottovoce.cli.audit_plan import (
+from sottovoce.api.settings import (
     Way,
-    default_folder,
-    grid_folder,
     lay_over,
     opened,
     parse_audible,
     parse_budgets,
     parse_seeds,
     parse_snr,
+    plan_settings,
+    refuse_plan_changes,
 )
 from sottovoce.cli.audit_run import run, run_many
 from sottovoce.cli.dry_run import foretell
-from sottovoce.errors import InputError
 
 __all__ = ["audit", "parse_audible", "parse_snr"]
 
@@ -240,55 +239,43 @@ def audit(
     if resume is not None:
         named = [name for name, value in options.items() if value is not None]
         named += [name for name, value in (("out", out), ("plan file", plan_file)) if value is not None]
-        go_on(resume, named, way, dry_run)
+        refuse_plan_changes(named)
+        go_on(resume, way, dry_run)
         return
-    if attacks is not None and attacks.strip() == "none":
-        aims = {"snr": snr, "audible": audible, "budgets": budgets, "goals": goals}
-        _refuse_aims([f"--{name}" for name, value in aims.items() if value is not None])
+    aims = {"snr": snr, "audible": audible, "budgets": budgets, "goals": goals}
+    given = [f"--{name}" for name, value in aims.items() if value is not None]
     settings = lay_over(_read(plan_file), options)
-    if audible is not None:
-        # Attacks that look for the nearest wrong answer, such as deepfool, cannot search such a budget.
-        settings.setdefault("attacks", ["noise", "fgsm", "pgd"])
+    settings = plan_settings(settings, given if attacks is not None else [], audible=audible is not None)
     begin(settings, out, way, dry_run)
 
 
 def begin(settings: dict[str, Any], out: str | None, way: Way, dry_run: bool) -> None:
     """Run what the settings say: one plan, or a grid of them."""
-    from sottovoce.auditing.grid import make_grid
+    from sottovoce.api.running import ManyPlans, resolve
     from sottovoce.auditing.opening import Openings
-    from sottovoce.auditing.run import open_target
 
-    grid = make_grid(settings)  # A mistake shows before a model is loaded.
-    if not grid.single:
-        openings = Openings(way.home())
-        whole = grid.resolved(openings.kind)
-        with opened(out or str(grid_folder(whole))) as folder:
+    found = resolve(settings, way)
+    with opened(out or str(found.folder)) as folder:
+        if isinstance(found, ManyPlans):
             if dry_run:
-                foretell(whole.plans(), folder, way, openings, many=True)
+                foretell(found.grid.plans(), folder, way, found.openings, many=True)
             else:
-                run_many(whole, folder, way, place(out), openings)
-        return
-    target = open_target(grid.models[0], way.home())
-    ((name, plan),) = grid.plans(lambda model: target.says).items()
-    with opened(out or str(default_folder(plan))) as folder:
+                run_many(found.grid, folder, way, place(out), found.openings)
+            return
+        plan, target = found.plan, found.target
         if dry_run:
-            foretell({name: plan}, folder, way, Openings(way.home(), {plan.model: target}))
+            foretell({found.name: plan}, folder, way, Openings(way.home(), {plan.model: target}))
         else:
             run(plan, folder, target, way, place(out))
 
 
-def go_on(resume: str, named: list[str], way: Way, dry_run: bool) -> None:
+def go_on(resume: str, way: Way, dry_run: bool) -> None:
     """Run what is left of the plan that a folder holds."""
     from sottovoce.auditing.campaign import is_grid
     from sottovoce.auditing.grid import make_grid
     from sottovoce.auditing.plan import read_plan
     from sottovoce.auditing.store import RunFolder
 
-    if named:
-        raise InputError(
-            f"expected nothing that changes the plan with --resume, got {', '.join(named)}; the folder holds "
-            "its plan: drop the rest."
-        )
     with opened(resume) as folder:
         if is_grid(folder):
             grid = make_grid(read_plan(folder / "plan.yaml"))
@@ -302,14 +289,6 @@ def go_on(resume: str, named: list[str], way: Way, dry_run: bool) -> None:
             foretell({folder.name: plan}, folder, way)
         else:
             run(plan, folder, None, way, place(resume))
-
-
-def _refuse_aims(named: list[str]) -> None:
-    if named:
-        raise InputError(
-            f"expected no goals and no budgets with --attacks none, got {', '.join(named)}; drop that, or "
-            "name an attack."
-        )
 
 
 def place(out: str | None) -> str:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 
-from sottovoce.cli.audit_plan import Way
-from sottovoce.errors import SottovoceError, Stopped
+from sottovoce.api.settings import Way
+from sottovoce.errors import Stopped
 
 if TYPE_CHECKING:
     from sottovoce.auditing.grid import Grid
@@ -30,26 +30,17 @@ LONGEST_NAME = 200
 
 def run(plan: Plan, out: Path, target: Target | None, way: Way, place: str = "") -> None:
     """One plan. place: how the user calls its folder, where that is not its path."""
-    from sottovoce.auditing.run import run_audit
+    from sottovoce.api.progress import progress
+    from sottovoce.api.running import run_plan
     from sottovoce.auditing.sanity import examine
-    from sottovoce.cli.show import list_doubts, progress, speaker_table, summary_table
+    from sottovoce.cli.show import list_doubts, speaker_table, summary_table
     from sottovoce.report.heard import tell_heard
     from sottovoce.report.speakers import tell_speakers
     from sottovoce.report.tables import make_panels
 
     console = Console(stderr=way.as_json)
-    with stoppable(console, place or str(out)), way.open() as engine, progress(console) as (begin, advance):
-        folder = run_audit(
-            plan,
-            out,
-            target=target,
-            engine=engine,
-            retry_failed=way.retry_failed,
-            begin=begin,
-            advance=advance,
-        )
-        advance(0, "writing the report")
-        summary = _report(plan, folder)
+    with stoppable(console, place or str(out)), progress(console) as (begin, advance):
+        folder, summary = run_plan(plan, out, target, way, begin, advance)
     shown = f"{place}/report.html" if place else str(folder.report_path)
     checks = examine(plan, summary, folder.probes(), folder.repeated())
     if way.as_json:
@@ -75,35 +66,16 @@ def run_many(grid: Grid, out: Path, way: Way, place: str = "", openings: Opening
 
     openings: models of it that are open already.
     """
-    from sottovoce.auditing.campaign import run_grid
-    from sottovoce.cli.show import grid_table, progress
+    from sottovoce.api.progress import progress
+    from sottovoce.api.running import run_plans
+    from sottovoce.cli.show import grid_table
 
     console = Console(stderr=way.as_json)
-    plan_of = grid.plans()
-    names = list(plan_of)
-    refused: dict[str, str] = {}
-    summaries: dict[str, Summary] = {}
-    at = ""
-    with stoppable(console, place or str(out)), way.open() as engine, progress(console) as (begin, advance):
-
-        def started(name: str, plan: Plan) -> None:
-            nonlocal at
-            at = f"{names.index(name) + 1}/{len(names)} {name}: "
-            advance(0, f"{at}loading the model")
-
-        def finished(name: str, folder: RunFolder) -> None:
-            advance(0, f"{at}writing the report")
-            summaries[name] = _report(plan_of[name], folder)
-
-        folders = run_grid(
-            grid, out, engine=engine, retry_failed=way.retry_failed, openings=openings, begin=begin,
-            advance=lambda done, note: advance(done, at + note), started=started, finished=finished,
-            refused=refused.__setitem__,
-        )  # fmt: skip
-        advance(0, "comparing the runs")
-        # Runs without attacks have nothing to rank.
-        index = None if all(plan.clean for plan in plan_of.values()) else _compare(console, folders, out)
-    found = {folder.path.name: (folder, summaries[folder.path.name]) for folder in folders}
+    with stoppable(console, place or str(out)), progress(console) as (begin, advance):
+        compared = run_plans(grid, out, openings, way, begin, advance)
+    found, refused, index = compared.runs, compared.refused, compared.index
+    if compared.no_index:
+        console.print(f"[yellow]no page of all runs[/yellow]: {_escape(compared.no_index)}", soft_wrap=True)
     if way.as_json:
         runs = {name: _to_json(folder, summary) for name, (folder, summary) in found.items()}
         content = {"grid": grid.run_id, "folder": place or str(out), "runs": runs, "refused": refused}
@@ -121,28 +93,6 @@ def run_many(grid: Grid, out: Path, way: Way, place: str = "", openings: Opening
         tell_failures(console, summary.failures, f"{name}: ", place or str(out))
     if refused or any(summary.failures for _, summary in found.values()):
         raise typer.Exit(1)
-
-
-def _report(plan: Plan, folder: RunFolder) -> Summary:
-    """What the records add up to. The report is written anew, unless nothing was added since."""
-    from sottovoce.auditing.summary import summarise
-    from sottovoce.report.html import summarise_and_write
-
-    report = folder.report_path
-    if report.exists() and report.stat().st_mtime > folder.records_path.stat().st_mtime:
-        return summarise(plan, folder.records())
-    return summarise_and_write(folder)
-
-
-def _compare(console: Console, folders: list[RunFolder], out: Path) -> Path | None:
-    """The page of all runs; none where none has a figure to show."""
-    from sottovoce.leaderboard.site import write_site
-
-    try:
-        return write_site([folder.path for folder in folders], out)
-    except SottovoceError as error:
-        console.print(f"[yellow]no page of all runs[/yellow]: {_escape(str(error))}", soft_wrap=True)
-        return None
 
 
 def _to_json(folder: RunFolder, summary: Summary) -> dict[str, Any]:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-
-from sottovoce.errors import InputError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -102,27 +99,18 @@ def certify(
 
       sottovoce certify --model recogniser --wer 0.5 --limit 4 --device cuda --passes 10000
     """
-    from sottovoce.auditing.certify import CertifyPlan, vote_passes
+    from sottovoce.api.certifying import default_folder, make_certify_plan
     from sottovoce.auditing.run import find_device, open_target
 
-    if sigma is not None and defense is not None:
-        raise InputError(
-            f"expected --sigma or --defense, got both ({sigma} and {defense!r}); write the sigma into the "
-            "defense."
-        )
-    noise = CertifyPlan.defense if sigma is None else f"gaussian(sigma={sigma})"
-    defense = defense or noise
-    if select is None:
-        select = vote_passes(defense) or CertifyPlan.select
-    plan = CertifyPlan(
-        model=model, data=data, limit=limit, defense=defense, wer=wer, passes=passes, select=select,
-        alpha=alpha, radius=radius, tolerance=tolerance, seed=seed, labels=labels, longest=longest,
+    plan = make_certify_plan(
+        model=model, data=data, limit=limit, sigma=sigma, defense=defense, wer=wer, passes=passes,
+        select=select, alpha=alpha, radius=radius, tolerance=tolerance, seed=seed, labels=labels,
+        longest=longest,
     )  # fmt: skip
     device = find_device(device)
     target = open_target(plan.model, device)
     plan = plan.resolved(target)
-    name = f"certify-{re.split('[:(]', plan.model)[0]}-{plan.run_id}"
-    run(plan, out or Path("runs") / name, device, batch, target, retry_failed, as_json)
+    run(plan, out or default_folder(plan), device, batch, target, retry_failed, as_json)
 
 
 def run(
@@ -136,9 +124,9 @@ def run(
 ) -> None:
     from rich.markup import escape
 
+    from sottovoce.api.progress import progress
     from sottovoce.auditing.certify import run_certify
     from sottovoce.auditing.certify_store import read_curve
-    from sottovoce.cli.show import progress
     from sottovoce.report.certificates import write_certificates
     from sottovoce.report.words import plural
 

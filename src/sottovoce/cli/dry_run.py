@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sottovoce.cli.audit_plan import Way
+from sottovoce.api.settings import Way
 
 if TYPE_CHECKING:
     from sottovoce.auditing.bench import Bench

@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -18,7 +18,7 @@ from rich.table import Table
 from sottovoce.errors import InputError
 
 if TYPE_CHECKING:
-    from sottovoce.cli.measure_pairs import Figures, Pair
+    from sottovoce.api.measure_pairs import Figures, Pair
     from sottovoce.core.metric import Estimate
 
 
@@ -67,7 +67,14 @@ def measure(
 
       sottovoce measure runs/first/audio/clean runs/first/audio/ATTACK --csv figures.csv
     """
-    from sottovoce.cli.measure_pairs import find_metrics, find_pairs, load_pair, measure_pairs
+    from sottovoce.api.measure_pairs import (
+        all_to_json,
+        find_metrics,
+        find_pairs,
+        load_pair,
+        measure_pairs,
+        pair_to_json,
+    )
 
     found = find_metrics([name.strip() for name in metrics.split(",") if name.strip()])
     paths, alone = find_pairs(clean, changed)
@@ -87,7 +94,7 @@ def measure(
     if table is not None:
         _write(table, figures)
     if as_json:
-        typer.echo(json.dumps(_folders_json(figures, failed) if folders else _pair_json(figures)))
+        typer.echo(json.dumps(all_to_json(figures, failed) if folders else pair_to_json(figures)))
     else:
         console = Console(highlight=False)
         console.print(_summary(figures) if folders else _figures(figures))
@@ -166,41 +173,17 @@ def _left_out(alone: list[str]) -> list[str]:
     return [f"files without a partner of the same name, left out: {len(alone)} ({names})"]
 
 
-def _pair_json(figures: Figures) -> dict[str, Any]:
-    return {"intensity": figures.intensities[0], **_values(figures, 0), "unscored": figures.unscored(0)}
-
-
-def _folders_json(figures: Figures, failed: dict[str, str]) -> dict[str, Any]:
-    pairs = {
-        name: {**_values(figures, row), "unscored": figures.unscored(row)}
-        for row, name in enumerate(figures.names)
-    }
-    summary = {}
-    for each in figures.metrics:
-        found = each.summarise(figures.parts[each.name])
-        ends = {"value": found.value, "low": found.low, "high": found.high}
-        summary[each.name] = {
-            **{key: value if math.isfinite(value) else None for key, value in ends.items()},
-            "n": found.n,
-            "method": found.method,
-        }
-    return {"summary": summary, "pairs": pairs, "failed": failed}
-
-
-def _values(figures: Figures, row: int) -> dict[str, float | None]:
-    values = {each.name: figures.value(each.name, row) for each in figures.metrics}
-    return {name: value if math.isfinite(value) else None for name, value in values.items()}
-
-
 def _write(path: Path, figures: Figures) -> None:
     """One line a pair; an empty field has its reason in the last column."""
+    from sottovoce.api.measure_pairs import finite_values
+
     try:
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(["pair", *(each.name for each in figures.metrics), "unscored"])
             for row, name in enumerate(figures.names):
                 reasons = "; ".join(f"{metric}: {reason}" for metric, reason in figures.unscored(row).items())
-                values = _values(figures, row).values()
+                values = finite_values(figures, row).values()
                 writer.writerow([name, *("" if value is None else repr(value) for value in values), reasons])
     except OSError as error:
         raise InputError(

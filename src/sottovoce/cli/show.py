@@ -1,23 +1,13 @@
-"""What the verbs print: progress bars and the summary table."""
+"""What the verbs print: the summary table."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rich.console import Console, RenderableType
 from rich.console import Group as RichGroup
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.console import RenderableType
 from rich.text import Text
 
 from sottovoce.auditing.clean import CLEAN
@@ -25,7 +15,6 @@ from sottovoce.auditing.clean import LEADS as LEADS_CLEAN
 from sottovoce.auditing.defense import NO_DEFENSE
 from sottovoce.auditing.flags import Check
 from sottovoce.auditing.plan import Plan
-from sottovoce.auditing.run import Advance
 from sottovoce.auditing.summary import LEADS, CellSummary, Group, Summary, find_metric
 from sottovoce.cli.wide import WideTable
 from sottovoce.core.metric import Estimate
@@ -40,36 +29,6 @@ ANY = "any"
 """The row of all attacks together, as short as the names of attacks: five budgets fill a terminal."""
 
 NONE = Text("–")
-
-
-class Rate(ProgressColumn):
-    """How many a second, of late."""
-
-    def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        return Text(f"{speed:.3g}/s" if speed else "", style="progress.data.speed")
-
-
-@contextmanager
-def progress(console: Console) -> Iterator[tuple[Callable[[int], None], Advance]]:
-    """A bar over trials that says what is under way: how to tell it their number, and how to move it on."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        Rate(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("loading the model", total=None)
-
-        def begin(trials: int) -> None:
-            bar.reset(task, total=trials)
-
-        def advance(done: int, note: str) -> None:
-            bar.update(task, advance=done, description=note)
-
-        yield begin, advance
 
 
 def summary_table(plan: Plan, summary: Summary) -> RenderableType:

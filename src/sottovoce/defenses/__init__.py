@@ -1,1 +1,42 @@
-"""Transforms that defend a target. Put them in front of it with `sottovoce.core.transform.Defended`."""
+"""Transforms that defend a target, and votes. Put them around it with `Defended` and `Voted`.
+
+`sottovoce.defenses.Gaussian` is the class that `gaussian` names.
+"""
+
+from typing import TYPE_CHECKING
+
+from sottovoce.lazy import lazy, registered
+
+if TYPE_CHECKING:
+    from sottovoce.core.transform import Defended as Defended
+    from sottovoce.core.vote import Voted as Voted
+    from sottovoce.defenses.codecs import Mp3 as Mp3
+    from sottovoce.defenses.codecs import MuLaw as MuLaw
+    from sottovoce.defenses.denoiser import Denoise as Denoise
+    from sottovoce.defenses.enhancement import Asnr as Asnr
+    from sottovoce.defenses.filters import BiquadLowPass as BiquadLowPass
+    from sottovoce.defenses.filters import IdealLowPass as IdealLowPass
+    from sottovoce.defenses.filters import MedianSmoothing as MedianSmoothing
+    from sottovoce.defenses.filters import Resample as Resample
+    from sottovoce.defenses.omlsa import Omlsa as Omlsa
+    from sottovoce.defenses.quantise import Quantise as Quantise
+    from sottovoce.defenses.rover import Rover as Rover
+    from sottovoce.defenses.smoothing import Gaussian as Gaussian
+    from sottovoce.defenses.smoothing import MadNoise as MadNoise
+    from sottovoce.defenses.votes import Average as Average
+    from sottovoce.defenses.votes import Majority as Majority
+    from sottovoce.defenses.votes import OneSentence as OneSentence
+    from sottovoce.perception.bursts import Dropouts as Dropouts
+    from sottovoce.perception.bursts import Pops as Pops
+    from sottovoce.perception.equaliser import Equaliser as Equaliser
+    from sottovoce.perception.griffin_lim import GriffinLim as GriffinLim
+    from sottovoce.perception.noises import Noise as Noise
+    from sottovoce.perception.rooms import ReverbRatio as ReverbRatio
+    from sottovoce.perception.rooms import ReverbTime as ReverbTime
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    registered(
+        "transform", "vote", Defended="sottovoce.core.transform:Defended", Voted="sottovoce.core.vote:Voted"
+    ),
+)

@@ -17,7 +17,7 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.target import Frames, Matches, Target, best_places, check_clips
 from sottovoce.core.transform import Defended, Transform
 from sottovoce.core.vote import Passes, Vote
-from sottovoce.defenses.smoothing import GaussianNoise, MadNoise
+from sottovoce.defenses.smoothing import Gaussian, MadNoise
 from sottovoce.errors import InputError
 
 BLOCK = 64
@@ -87,7 +87,7 @@ class Smoothed:
     def elect(self, clip: AudioBatch, vote: Vote) -> str:
         """What a vote elects from passes that no stage of `texts` hears."""
         self._check(clip)
-        heard = Defended(self.target, (GaussianNoise(sigma=self.sigma), *self.transforms))
+        heard = Defended(self.target, (Gaussian(sigma=self.sigma), *self.transforms))
         vote.check(heard)
         rows, draws = min(self.rows(clip), vote.passes), Draws(self.seed).turn("elect")
         with torch.no_grad():
@@ -158,9 +158,9 @@ class Greedy:
 def certified_sigma(transforms: Sequence[Transform]) -> float:
     """The standard deviation of the noise that comes first; refused where no certificate can rest on it."""
     noise = transforms[0] if transforms else None
-    if isinstance(noise, GaussianNoise) and noise.sigma is not None:
+    if isinstance(noise, Gaussian) and noise.sigma is not None:
         return noise.sigma
-    if isinstance(noise, GaussianNoise):
+    if isinstance(noise, Gaussian):
         reason = "its level follows the clip, so that the perturbed clip would hear another noise"
     elif isinstance(noise, MadNoise):
         reason = "it leaves low frequencies without noise, so that next to no L2 radius could be certified"

@@ -70,7 +70,7 @@ class Smoothing(Transform):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class GaussianNoise(Smoothing):
+class Gaussian(Smoothing):
     """Independent Gaussian noise nu of standard deviation sigma (Cohen et al. 2019)."""
 
     def draw(self, batch: AudioBatch, draws: Draws) -> Tensor:

@@ -15,11 +15,13 @@ import numpy as np
 from sottovoce.auditing.defense import NO_DEFENSE
 from sottovoce.auditing.flags import Check, Flag
 from sottovoce.auditing.heard import FEW, opinion_of, worst_curve
+from sottovoce.auditing.opening import is_object
 from sottovoce.auditing.plan import Plan, read_entries
 from sottovoce.auditing.private import roots_of
 from sottovoce.auditing.sanity import examine
 from sottovoce.auditing.summary import Group
 from sottovoce.core.paths import hide_all, hide_paths
+from sottovoce.errors import InputError
 from sottovoce.leaderboard import claim as to
 from sottovoce.leaderboard.claim import Claim, Figure, Kind, Share, as_figure
 from sottovoce.leaderboard.mistakes import MOST_CLIPS
@@ -43,6 +45,11 @@ def make_claims(reading: Reading) -> list[Claim]:
 
 def claims_and_clips(reading: Reading) -> list[tuple[Claim, dict[str, dict[str, Worst]]]]:
     """The claims of a run, each with what became of every clip by budget and metric: a claim lists some."""
+    if is_object(reading.plan.model):
+        raise InputError(
+            f"{reading.folder.path}: expected a model that others can open, got {reading.plan.model}, an "
+            "object of a Python program; audit it by a text such as python:MODULE:FUNCTION."
+        )
     about = reading.folder.about()
     checks = examine(reading.plan, reading.summary, reading.folder.probes(), reading.folder.repeated())
     groups: defaultdict[tuple[str, str], list[Group]] = defaultdict(list)

@@ -1,1 +1,65 @@
-"""Metrics: pure functions on tensors, and the thin objects that give them a name, a unit and an interval."""
+"""Metrics: pure functions on tensors, and the thin objects that give them a name, a unit and an interval.
+
+`sottovoce.metrics.Snr` is the class that `snr` names.
+"""
+
+from typing import TYPE_CHECKING
+
+from sottovoce.lazy import lazy, registered
+
+if TYPE_CHECKING:
+    from sottovoce.metrics.audibility import HeardDistance as HeardDistance
+    from sottovoce.metrics.audibility import PHeard as PHeard
+    from sottovoce.metrics.audibility import PHeardMasking as PHeardMasking
+    from sottovoce.metrics.decisions import Accuracy as Accuracy
+    from sottovoce.metrics.decisions import ChanceOfRight as ChanceOfRight
+    from sottovoce.metrics.decisions import CleanAccuracy as CleanAccuracy
+    from sottovoce.metrics.decisions import CleanChanceOfRight as CleanChanceOfRight
+    from sottovoce.metrics.decisions import FoolingRatio as FoolingRatio
+    from sottovoce.metrics.decisions import Success as Success
+    from sottovoce.metrics.distortion import BelowAccepted as BelowAccepted
+    from sottovoce.metrics.distortion import DbMax as DbMax
+    from sottovoce.metrics.distortion import DbMaxBackground as DbMaxBackground
+    from sottovoce.metrics.distortion import DbMaxVocal as DbMaxVocal
+    from sottovoce.metrics.distortion import DbMean as DbMean
+    from sottovoce.metrics.distortion import DbMeanBackground as DbMeanBackground
+    from sottovoce.metrics.distortion import DbMeanVocal as DbMeanVocal
+    from sottovoce.metrics.distortion import L2Norm as L2Norm
+    from sottovoce.metrics.distortion import LInfNorm as LInfNorm
+    from sottovoce.metrics.distortion import SegmentalSnrDb as SegmentalSnrDb
+    from sottovoce.metrics.distortion import Snr as Snr
+    from sottovoce.metrics.extras import Cdpam as Cdpam
+    from sottovoce.metrics.extras import Dnsmos as Dnsmos
+    from sottovoce.metrics.extras import DnsmosChange as DnsmosChange
+    from sottovoce.metrics.extras import Visqol as Visqol
+    from sottovoce.metrics.extras import Zimtohrli as Zimtohrli
+    from sottovoce.metrics.masking import MaskingExcess as MaskingExcess
+    from sottovoce.metrics.masking import MaskingMax as MaskingMax
+    from sottovoce.metrics.masking import MaskingShare as MaskingShare
+    from sottovoce.metrics.quality import CepstralDistance as CepstralDistance
+    from sottovoce.metrics.quality import Estoi as Estoi
+    from sottovoce.metrics.quality import Fwssnr as Fwssnr
+    from sottovoce.metrics.quality import LevelChange as LevelChange
+    from sottovoce.metrics.quality import LogLikelihoodRatio as LogLikelihoodRatio
+    from sottovoce.metrics.quality import LoudnessChange as LoudnessChange
+    from sottovoce.metrics.quality import Pesq as Pesq
+    from sottovoce.metrics.quality import PesqNb as PesqNb
+    from sottovoce.metrics.quality import Shift as Shift
+    from sottovoce.metrics.quality import Stoi as Stoi
+    from sottovoce.metrics.text import Cer as Cer
+    from sottovoce.metrics.text import CleanCer as CleanCer
+    from sottovoce.metrics.text import CleanWer as CleanWer
+    from sottovoce.metrics.text import Deletions as Deletions
+    from sottovoce.metrics.text import Insertions as Insertions
+    from sottovoce.metrics.text import LanguageConfusion as LanguageConfusion
+    from sottovoce.metrics.text import SentenceError as SentenceError
+    from sottovoce.metrics.text import Substitutions as Substitutions
+    from sottovoce.metrics.text import TasrChar as TasrChar
+    from sottovoce.metrics.text import TasrWord as TasrWord
+    from sottovoce.metrics.text import TranscriptChange as TranscriptChange
+    from sottovoce.metrics.text import UasrChar as UasrChar
+    from sottovoce.metrics.text import UasrWord as UasrWord
+    from sottovoce.metrics.text import Wer as Wer
+    from sottovoce.metrics.text import WerClips as WerClips
+
+__getattr__, __dir__ = lazy(__name__, registered("metric"))

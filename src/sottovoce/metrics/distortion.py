@@ -30,7 +30,7 @@ class ClipMean(Metric):
 
 
 @final
-class SnrDb(ClipMean):
+class Snr(ClipMean):
     """Power of the clip over power of what was added; infinite ones are left out of the mean."""
 
     name, title, unit = "snr", "SNR", "dB"

@@ -13,7 +13,7 @@ from sottovoce.auditing.certify_store import Certified, CertifyFolder
 from sottovoce.auditing.defense import Defense
 from sottovoce.auditing.run import find_device
 from sottovoce.core.yaml_reader import read_yaml
-from sottovoce.defenses.smoothing import GaussianNoise
+from sottovoce.defenses.smoothing import Gaussian
 from sottovoce.errors import InputError
 from sottovoce.studies.ask import Ask
 from sottovoce.studies.asr_bench import FEW_CLIPS, RUNS, Bar
@@ -33,7 +33,7 @@ class CertifyRun:
     @property
     def sigma(self) -> float:
         first = Defense.parse(self.plan.defense).transforms[0]
-        if not isinstance(first, GaussianNoise) or first.sigma is None:
+        if not isinstance(first, Gaussian) or first.sigma is None:
             raise InputError(
                 f"expected Gaussian noise of a fixed sigma first, got {self.plan.defense!r}; make the "
                 "certificates anew."

@@ -20,10 +20,10 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade
 from sottovoce.core.target import Target
 from sottovoce.core.transform import Defended, Transform
-from sottovoce.defenses.smoothing import GaussianNoise, MadNoise, Smoothing
+from sottovoce.defenses.smoothing import Gaussian, MadNoise, Smoothing
 from sottovoce.errors import InputError, UnknownName
 
-NOISES: dict[str, Smoothing] = {"gaussian": GaussianNoise(), "mad": MadNoise()}
+NOISES: dict[str, Smoothing] = {"gaussian": Gaussian(), "mad": MadNoise()}
 ADVERSARIES = ("fgsm", "pgd")
 JUDGE_STEPS = 10
 

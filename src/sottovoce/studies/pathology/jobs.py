@@ -24,7 +24,7 @@ from sottovoce.core.transform import Defended, Transform
 from sottovoce.defenses.filters import IdealLowPass
 from sottovoce.defenses.noisy_passes import Smoothed
 from sottovoce.defenses.quantise import Quantise
-from sottovoce.defenses.smoothing import GaussianNoise, MadNoise
+from sottovoce.defenses.smoothing import Gaussian, MadNoise
 from sottovoce.studies.pathology import plan as plans
 from sottovoce.studies.pathology.attacks import BITS, CLEAN, Arena, Cell, Examples, Pairs, cell, mean_psd
 from sottovoce.studies.pathology.material import NOISE_SNR_DB, Material
@@ -264,7 +264,7 @@ def front_of(kind: str, sigma: float) -> tuple[Transform, ...]:
     if kind == plans.LOW_PASS:
         # Rounded as the clips that it was trained on were: empty bands hold the noise of rounding.
         return IdealLowPass(share=LOW_PASS_SHARE), Quantise(bits=BITS)
-    return (GaussianNoise(sigma=sigma) if kind.startswith("gaussian") else MadNoise(sigma=sigma),)
+    return (Gaussian(sigma=sigma) if kind.startswith("gaussian") else MadNoise(sigma=sigma),)
 
 
 def _strongest(shop: Workshop, job: Job, arena: Arena, target: Target, examples: Examples) -> dict[str, Cell]:

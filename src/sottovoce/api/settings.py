@@ -1,4 +1,4 @@
-"""From the options of `sottovoce audit` to a grid: what a plan file says, with the options laid over it."""
+"""From the options of an audit to a grid: what a plan file says, with the options laid over it."""
 
 from __future__ import annotations
 
@@ -80,11 +80,12 @@ def lay_over(file: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, A
     from sottovoce.auditing.parts import split_list
     from sottovoce.core.yaml_reader import Entries
 
-    given = {key: value for key, value in options.items() if value is not None}
-    given |= {key: split_list(given[key]) for key in _LISTS if key in given}
+    given = {key: value for key, value in options.items() if value is not None or key == "bits"}
+    given |= {key: split_list(given[key]) for key in _LISTS if isinstance(given.get(key), str)}
     replaced = set(given)
     if "model" in given:
-        given["targets"] = split_list(given.pop("model"))
+        model = given.pop("model")
+        given["targets"] = split_list(model) if isinstance(model, str) else model
         replaced |= {"targets"}
     if replaced & {"seed", "seeds"}:
         replaced |= {"seed", "seeds"}
@@ -102,13 +103,37 @@ def lay_over(file: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, A
     return Entries(over, file.path, {place: file.lines[place] for place in file.lines if place[0] in entries})
 
 
-def parse_budgets(snr: str | None, audible: str | None, budgets: str | None) -> list[str] | None:
+def plan_settings(settings: dict[str, Any], aims: list[str], *, audible: bool) -> dict[str, Any]:
+    """Settings with what follows from them. aims: goals and budgets that were given, as users call them.
+    audible: whether a budget of audibility is among them."""
+    if settings.get("attacks") == ["none"] and aims:
+        raise InputError(
+            f"expected no goals and no budgets with --attacks none, got {', '.join(aims)}; drop that, or "
+            "name an attack."
+        )
+    if audible:
+        # Attacks that look for the nearest wrong answer, such as deepfool, cannot search such a budget.
+        settings.setdefault("attacks", ["noise", "fgsm", "pgd"])
+    return settings
+
+
+def refuse_plan_changes(named: list[str]) -> None:
+    """Refuse whatever changes the plan of a folder that is gone on with."""
+    if named:
+        raise InputError(
+            f"expected nothing that changes the plan with --resume, got {', '.join(named)}; the folder holds "
+            "its plan: drop the rest."
+        )
+
+
+def parse_budgets(snr: str | None, audible: str | None, budgets: str | list[str] | None) -> list[str] | None:
     """All budgets that were named, in whichever way; None where none was."""
     from sottovoce.auditing.parts import split_list
 
     if snr is None and audible is None and budgets is None:
         return None
-    return parse_snr(snr or "") + parse_audible(audible or "") + split_list(budgets or "")
+    others = split_list(budgets or "") if budgets is None or isinstance(budgets, str) else budgets
+    return parse_snr(snr or "") + parse_audible(audible or "") + others
 
 
 def parse_snr(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What `sottovoce measure` measures: pairs of files, and the figures of each."""
+"""What is measured of pairs of clips, and the figures of each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -173,6 +173,35 @@ def measure_pairs(pairs: Iterable[Pair], metrics: Sequence[Metric], *, asked: bo
         notes += [pair.notes for pair in some]
     joined = {name: np.concatenate([np.empty((0, 2)), *rows]) for name, rows in parts.items()}
     return Figures(tuple(names), tuple(metrics), joined, reasons, tuple(intensities), tuple(notes))
+
+
+def pair_to_json(figures: Figures) -> dict[str, Any]:
+    """The figures of one pair."""
+    return {"intensity": figures.intensities[0], **finite_values(figures, 0), "unscored": figures.unscored(0)}
+
+
+def all_to_json(figures: Figures, failed: dict[str, str]) -> dict[str, Any]:
+    """The figures of several pairs, and their means with intervals. failed: pairs that have none, and why."""
+    pairs = {
+        name: {**finite_values(figures, row), "unscored": figures.unscored(row)}
+        for row, name in enumerate(figures.names)
+    }
+    summary = {}
+    for each in figures.metrics:
+        found = each.summarise(figures.parts[each.name])
+        ends = {"value": found.value, "low": found.low, "high": found.high}
+        summary[each.name] = {
+            **{key: value if math.isfinite(value) else None for key, value in ends.items()},
+            "n": found.n,
+            "method": found.method,
+        }
+    return {"summary": summary, "pairs": pairs, "failed": failed}
+
+
+def finite_values(figures: Figures, row: int) -> dict[str, float | None]:
+    """The figures of a pair; None where one has no finite value."""
+    values = {each.name: figures.value(each.name, row) for each in figures.metrics}
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
 def _undone(pairs: Sequence[Pair]) -> NDArray[np.float64]:

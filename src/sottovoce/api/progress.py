@@ -1,0 +1,62 @@
+"""A progress bar over trials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from sottovoce.auditing.run import Advance
+
+Bar = tuple[Callable[[int], None], Advance]
+
+
+class Rate(ProgressColumn):
+    """How many a second, of late."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text(f"{speed:.3g}/s" if speed else "", style="progress.data.speed")
+
+
+@contextmanager
+def progress(console: Console) -> Iterator[Bar]:
+    """A bar over trials that says what is under way: how to tell it their number, and how to move it on."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        Rate(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("loading the model", total=None)
+
+        def begin(trials: int) -> None:
+            bar.reset(task, total=trials)
+
+        def advance(done: int, note: str) -> None:
+            bar.update(task, advance=done, description=note)
+
+        yield begin, advance
+
+
+@contextmanager
+def shown(show: bool) -> Iterator[Bar]:
+    """A bar on standard error, or none."""
+    if not show:
+        yield (lambda trials: None), (lambda done, note: None)
+        return
+    with progress(Console(stderr=True)) as bar:
+        yield bar

@@ -1,0 +1,14 @@
+"""Models of a listener. `sottovoce.ears.Learned` is the class that `learned` names."""
+
+from typing import TYPE_CHECKING
+
+from sottovoce.lazy import lazy, registered
+
+if TYPE_CHECKING:
+    from sottovoce.perception.auditory import Auditory as Auditory
+    from sottovoce.perception.dpam import Dpam as Dpam
+    from sottovoce.perception.ear import Ear as Ear
+    from sottovoce.perception.learned import Learned as Learned
+    from sottovoce.perception.masking_ear import MaskingEar as MaskingEar
+
+__getattr__, __dir__ = lazy(__name__, registered("ear", Ear="sottovoce.perception.ear:Ear"))
