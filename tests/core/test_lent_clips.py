@@ -19,7 +19,7 @@ from sottovoce.core.target import Target
 from sottovoce.core.transform import Averaged, Defended, Transform
 from sottovoce.core.universal import Perturbation
 from sottovoce.errors import BudgetError
-from sottovoce.metrics.distortion import Snr
+from sottovoce.metrics.distortion import Snr as SnrMetric
 from sottovoce.testing.checks.metric import example_trial
 
 DRAWS = Draws(0)
@@ -256,9 +256,9 @@ class Loud(Metric):
 
 def test_no_metric_sees_what_another_wrote() -> None:
     trial = replace(example_trial())
-    expected, kept = Snr().measure(trial), (trial.clean.copy(), trial.adversarial.copy())
+    expected, kept = SnrMetric().measure(trial), (trial.clean.copy(), trial.adversarial.copy())
     shown = lend(trial)
     assert shown().clean is shown().clean  # metrics that share their work go by that
     Loud().measure(shown())
-    assert torch.equal(Snr().measure(shown()), expected)
+    assert torch.equal(SnrMetric().measure(shown()), expected)
     assert trial.clean.same_as(kept[0]) and trial.adversarial.same_as(kept[1])
