@@ -27,11 +27,11 @@ from sottovoce.cli.main import app
 SOURCE = Path(sv.__file__).parent
 EXAMPLES = [
     "open_model", "open_data", "attack", "audit", "read_run", "measure", "certify", "register", "Run",
-    "Clips", "Certificates",
+    "Clips", "Certificates", "climb", "within",
 ]  # fmt: skip
 NAMES = [
     "AudioBatch", "Attack", "Budget", "Ball", "Searchable", "Goal", "Target", "Scores", "Transform", "Vote",
-    "Metric", "Draws", "Trial", "Estimate", "climb", "Best", "within", *EXAMPLES,
+    "Metric", "Draws", "Trial", "Estimate", "Best", *EXAMPLES,
 ]  # fmt: skip
 ROOMS = [
     "attacks", "budgets", "goals", "defenses", "metrics", "targets", "data", "ears", "testing", "errors",

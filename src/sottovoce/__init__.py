@@ -16,6 +16,32 @@ from sottovoce.lazy import lazy
 
 __version__ = "0.1.0.dev1"
 
+_NAMES = {
+    "sottovoce.api.attacks": "attack",
+    "sottovoce.api.audits": "audit",
+    "sottovoce.api.certifying": "Certificates certify",
+    "sottovoce.api.measuring": "measure",
+    "sottovoce.api.models": "Clips open_data open_model",
+    "sottovoce.api.registering": "register",
+    "sottovoce.api.runs": "Run read_run",
+    "sottovoce.core.attack": "Attack Best Trial climb within",
+    "sottovoce.core.batch": "AudioBatch",
+    "sottovoce.core.budget": "Ball Budget Searchable",
+    "sottovoce.core.draws": "Draws",
+    "sottovoce.core.goal": "Goal",
+    "sottovoce.core.metric": "Estimate Metric",
+    "sottovoce.core.target": "Scores Target",
+    "sottovoce.core.transform": "Transform",
+    "sottovoce.core.vote": "Vote",
+}
+_MODULES = "attacks budgets data defenses ears errors goals metrics targets testing"
+
+
+def _places() -> dict[str, str]:
+    names = {name: f"{module}:{name}" for module, some in _NAMES.items() for name in some.split()}
+    return {**names, **{name: f"sottovoce.{name}" for name in _MODULES.split()}}
+
+
 if TYPE_CHECKING:
     from sottovoce import attacks as attacks
     from sottovoce import budgets as budgets
@@ -55,31 +81,5 @@ if TYPE_CHECKING:
     from sottovoce.core.target import Target as Target
     from sottovoce.core.transform import Transform as Transform
     from sottovoce.core.vote import Vote as Vote
-
-_NAMES = {
-    "sottovoce.api.attacks": "attack",
-    "sottovoce.api.audits": "audit",
-    "sottovoce.api.certifying": "Certificates certify",
-    "sottovoce.api.measuring": "measure",
-    "sottovoce.api.models": "Clips open_data open_model",
-    "sottovoce.api.registering": "register",
-    "sottovoce.api.runs": "Run read_run",
-    "sottovoce.core.attack": "Attack Best Trial climb within",
-    "sottovoce.core.batch": "AudioBatch",
-    "sottovoce.core.budget": "Ball Budget Searchable",
-    "sottovoce.core.draws": "Draws",
-    "sottovoce.core.goal": "Goal",
-    "sottovoce.core.metric": "Estimate Metric",
-    "sottovoce.core.target": "Scores Target",
-    "sottovoce.core.transform": "Transform",
-    "sottovoce.core.vote": "Vote",
-}
-_MODULES = "attacks budgets data defenses ears errors goals metrics targets testing"
-
-
-def _places() -> dict[str, str]:
-    names = {name: f"{module}:{name}" for module, some in _NAMES.items() for name in some.split()}
-    return {**names, **{name: f"sottovoce.{name}" for name in _MODULES.split()}}
-
-
-__getattr__, __dir__ = lazy(__name__, _places)
+else:
+    __getattr__, __dir__ = lazy(__name__, _places)

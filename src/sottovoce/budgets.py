@@ -10,5 +10,5 @@ if TYPE_CHECKING:
     from sottovoce.core.budget import LInf as LInf
     from sottovoce.core.budget import Snr as Snr
     from sottovoce.perception.audible import Audible as Audible
-
-__getattr__, __dir__ = lazy(__name__, registered("budget"))
+else:
+    __getattr__, __dir__ = lazy(__name__, registered("budget"))

@@ -10,5 +10,5 @@ if TYPE_CHECKING:
     from sottovoce.perception.ear import Ear as Ear
     from sottovoce.perception.learned import Learned as Learned
     from sottovoce.perception.masking_ear import MaskingEar as MaskingEar
-
-__getattr__, __dir__ = lazy(__name__, registered("ear", Ear="sottovoce.perception.ear:Ear"))
+else:
+    __getattr__, __dir__ = lazy(__name__, registered("ear", Ear="sottovoce.perception.ear:Ear"))

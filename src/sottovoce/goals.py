@@ -10,5 +10,5 @@ if TYPE_CHECKING:
     from sottovoce.core.goal import ForceNearest as ForceNearest
     from sottovoce.core.goal import Language as Language
     from sottovoce.core.goal import Prefix as Prefix
-
-__getattr__, __dir__ = lazy(__name__, registered("goal"))
+else:
+    __getattr__, __dir__ = lazy(__name__, registered("goal"))

@@ -1,7 +1,7 @@
 """Names of a package that are imported when they are asked for (PEP 562), so that importing it costs nothing.
 
-A package says `__getattr__, __dir__ = lazy(__name__, names)` and repeats, under `TYPE_CHECKING`, the imports
-for type checkers; a test holds the two together.
+A package says `__getattr__, __dir__ = lazy(__name__, names)` where it runs, and imports the same names where
+type checkers read it (`TYPE_CHECKING`); a test holds the two together.
 """
 
 from __future__ import annotations

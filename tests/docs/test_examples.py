@@ -7,10 +7,10 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, final
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -19,7 +19,6 @@ from sottovoce import registry
 from sottovoce.auditing.plan import Plan
 from sottovoce.cli import audit as audit_verb
 from sottovoce.cli.main import app
-from sottovoce.core.attack import Attack
 from sottovoce.core.record import Record
 from sottovoce.errors import UnknownName
 from sottovoce.testing import check_attack
@@ -137,7 +136,13 @@ def test_the_reference_has_every_plan_entry_and_record_field() -> None:
 def test_the_python_example_of_the_readme_changes_most_decisions(
     desk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (text,) = [text for _, text in blocks("README.md", "python") if "attacks.pgd import Pgd" in text]
+    (text,) = [text for _, text in blocks("README.md", "python") if "sv.open_model" in text]
+    assert [line.split()[0] for line in text.splitlines()[:5] if line] == [
+        "import",
+        "model",
+        "clips",
+        "trial",
+    ]
     execute(text, {"__name__": "readme"})
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 12
@@ -146,9 +151,25 @@ def test_the_python_example_of_the_readme_changes_most_decisions(
     assert sum(match[2] != match[3] for match in found if match) > 6
 
 
+def test_the_audit_of_the_readme_runs(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (text,) = [text for _, text in blocks("README.md", "python") if "sv.audit" in text]
+    execute(text, {"__name__": "readme"})
+    lines = capsys.readouterr().out.splitlines()
+    cells = ["noise in snr(db=30)", "noise in snr(db=40)", "pgd in snr(db=30)", "pgd in snr(db=40)"]
+    assert sorted(line.partition(":")[0] for line in lines[:-1]) == cells
+    assert re.fullmatch(r"\S+: \d\d\.\d dB, runs/first/report\.html", lines[-1])
+
+
+def test_only_the_public_api_is_imported_in_the_readme() -> None:
+    imports = [line for _, text in blocks("README.md", "python") for line in text.splitlines()]
+    assert {line for line in imports if "import" in line and "sottovoce" in line} == {
+        "import sottovoce as sv"
+    }
+
+
 def test_the_attack_of_the_readme_keeps_the_laws() -> None:
     (text,) = [text for _, text in blocks("README.md", "python") if "class Flip" in text]
-    space: dict[str, Any] = {"__name__": "readme", "final": final, "dataclass": dataclass, "Attack": Attack}
+    space: dict[str, Any] = {"__name__": "readme"}
     execute(text, space)
     check_attack(space["Flip"]())
 

@@ -181,8 +181,9 @@ def _model(model: Any) -> tuple[str, Target | None]:
     if isinstance(model, Target):
         return model_text(model), model
     raise InputError(
-        f"audit expected a text such as 'keyword' or a model from open_model, got {type(model).__name__}; "
-        "for a torch.nn.Module write audit(open_model(module, classes=[...], sample_rate=16000), ...)."
+        "audit expected a text such as 'keyword' or a model from open_model, got "
+        f"{type(model).__name__}; for a torch.nn.Module write audit(open_model(module, "
+        "classes=[...], sample_rate=16000), ...)."
     )
 
 

@@ -96,5 +96,6 @@ def _plain(what: str, value: Any) -> Any:
         return [_plain(what, item) for item in value]
     if not isinstance(value, PLAIN):
         raise InputError(f"{what}: expected a number, a text or a list, got {type(value).__name__}.")
-    whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e15
-    return int(value) if whole else value
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return int(value)
+    return value

@@ -23,5 +23,5 @@ if TYPE_CHECKING:
     from sottovoce.attacks.universal import UapHc as UapHc
     from sottovoce.attacks.universal_gradient import UniversalGradient as UniversalGradient
     from sottovoce.attacks.yeehaw import Yeehaw as Yeehaw
-
-__getattr__, __dir__ = lazy(__name__, registered("attack", "universal"))
+else:
+    __getattr__, __dir__ = lazy(__name__, registered("attack", "universal"))

@@ -250,7 +250,17 @@ def decode(target: Target, batch: AudioBatch, draws: Draws) -> list[str]:
 def climb(
     target: Target, clean: AudioBatch, delta: Tensor, goal: Goal, draws: Draws
 ) -> tuple[Tensor, Tensor]:
-    """The goal's objective `(batch,)` at clean + delta and its gradient `(batch, time)` to delta."""
+    """The goal's objective `(batch,)` at clean + delta and its gradient `(batch, time)` to delta.
+
+    >>> import sottovoce as sv
+    >>> import torch
+    >>> model = sv.open_model("keyword", device="cpu")
+    >>> clean = sv.open_data("embedded", model=model, limit=2).batch()
+    >>> goal = sv.goals.Evade().heard_by(model).bind(["yes", "no"])
+    >>> value, gradient = sv.climb(model, clean, torch.zeros_like(clean.waveforms), goal, sv.Draws(0))
+    >>> value.shape == (2,) and gradient.shape == clean.waveforms.shape
+    True
+    """
     delta = delta.detach().requires_grad_()
     with torch.enable_grad():
         value = goal.objective(target, clean.with_waveforms(clean.waveforms + delta), draws=draws)
@@ -306,5 +316,12 @@ class Best:
 
 
 def within(clean: AudioBatch, delta: Tensor) -> Tensor:
-    """The perturbation cut so that clean + delta stays in [-1, 1]."""
+    """The perturbation cut so that clean + delta stays in [-1, 1].
+
+    >>> import sottovoce as sv
+    >>> import torch
+    >>> clean = sv.AudioBatch.of([torch.tensor([0.5, -0.5]).numpy()], 16000, ["a"])
+    >>> sv.within(clean, torch.tensor([[1.0, 0.25]])).tolist()
+    [[0.5, 0.25]]
+    """
     return (clean.waveforms + delta).clamp(-1.0, 1.0) - clean.waveforms

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from sottovoce.data.load import Entry as Entry
     from sottovoce.data.load import collate as collate
     from sottovoce.data.load import load_clip as load_clip
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    registered(
-        "corpus",
-        Clip="sottovoce.data.load:Clip",
-        Corpus="sottovoce.data.load:Corpus",
-        Entry="sottovoce.data.load:Entry",
-        collate="sottovoce.data.load:collate",
-        load_clip="sottovoce.data.load:load_clip",
-        open_corpus="sottovoce.data.corpora:open_corpus",
-    ),
-)
+else:
+    __getattr__, __dir__ = lazy(
+        __name__,
+        registered(
+            "corpus",
+            Clip="sottovoce.data.load:Clip",
+            Corpus="sottovoce.data.load:Corpus",
+            Entry="sottovoce.data.load:Entry",
+            collate="sottovoce.data.load:collate",
+            load_clip="sottovoce.data.load:load_clip",
+            open_corpus="sottovoce.data.corpora:open_corpus",
+        ),
+    )

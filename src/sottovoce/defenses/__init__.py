@@ -33,10 +33,13 @@ if TYPE_CHECKING:
     from sottovoce.perception.noises import Noise as Noise
     from sottovoce.perception.rooms import ReverbRatio as ReverbRatio
     from sottovoce.perception.rooms import ReverbTime as ReverbTime
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    registered(
-        "transform", "vote", Defended="sottovoce.core.transform:Defended", Voted="sottovoce.core.vote:Voted"
-    ),
-)
+else:
+    __getattr__, __dir__ = lazy(
+        __name__,
+        registered(
+            "transform",
+            "vote",
+            Defended="sottovoce.core.transform:Defended",
+            Voted="sottovoce.core.vote:Voted",
+        ),
+    )

@@ -61,5 +61,5 @@ if TYPE_CHECKING:
     from sottovoce.metrics.text import UasrWord as UasrWord
     from sottovoce.metrics.text import Wer as Wer
     from sottovoce.metrics.text import WerClips as WerClips
-
-__getattr__, __dir__ = lazy(__name__, registered("metric"))
+else:
+    __getattr__, __dir__ = lazy(__name__, registered("metric"))

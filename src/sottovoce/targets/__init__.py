@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from sottovoce.targets.ctc import Ctc as Ctc
     from sottovoce.targets.ctc import Vocabulary as Vocabulary
     from sottovoce.targets.recogniser import Recogniser as Recogniser
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    registered(
-        "target",
-        Classifier="sottovoce.targets.classifier:Classifier",
-        ModuleClassifier="sottovoce.targets.classifier:ModuleClassifier",
-        Recogniser="sottovoce.targets.recogniser:Recogniser",
-        Ctc="sottovoce.targets.ctc:Ctc",
-        Vocabulary="sottovoce.targets.ctc:Vocabulary",
-        Attention="sottovoce.targets.attention:Attention",
-    ),
-)
+else:
+    __getattr__, __dir__ = lazy(
+        __name__,
+        registered(
+            "target",
+            Classifier="sottovoce.targets.classifier:Classifier",
+            ModuleClassifier="sottovoce.targets.classifier:ModuleClassifier",
+            Recogniser="sottovoce.targets.recogniser:Recogniser",
+            Ctc="sottovoce.targets.ctc:Ctc",
+            Vocabulary="sottovoce.targets.ctc:Vocabulary",
+            Attention="sottovoce.targets.attention:Attention",
+        ),
+    )
