@@ -12,7 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import soundfile
 import torch
 from typer.testing import CliRunner
 
@@ -257,6 +259,38 @@ def test_several_models_are_one_run_with_a_column(desk: Path) -> None:
     assert run.folder.parts[0] == "runs" and run.folder.name.startswith("grid-")
 
 
+def test_several_models_and_seeds_may_be_one_text(desk: Path) -> None:
+    text = sv.audit("keyword,keyword(variant=pgd)", attacks="none", limit=1, seeds="0,1")
+    lists = sv.audit(["keyword", "keyword(variant=pgd)"], attacks=["none"], limit=1, seeds=[0, 1])
+    assert text.folder == lists.folder
+    assert len(text.runs) == 4
+
+
+def test_measure_is_the_command_lines(desk: Path) -> None:
+    clean = 0.25 * torch.sin(torch.arange(16000) / 7)
+    for name, wave in (("clean", clean), ("changed", clean + 0.0025)):
+        soundfile.write(f"{name}.wav", wave.numpy(), 16000, subtype="PCM_16")
+    done = CliRunner().invoke(
+        app, ["measure", "clean.wav", "changed.wav", "--metrics", "snr,p-heard", "--json"]
+    )
+    found = sv.measure("clean.wav", "changed.wav", metrics=["snr", "p-heard"])
+    assert found == json.loads(done.stdout)
+    # A sine of 0.25 against a constant of 0.0025: 10 log10(0.25 ** 2 / 2 / 0.0025 ** 2) dB.
+    assert found["snr"] == pytest.approx(36.99, abs=0.05)
+
+
+def test_certificates_are_the_command_lines(desk: Path) -> None:
+    words = ["--sigma", "0.01", "--limit", "2", "--passes", "50", "--select", "10", "--json"]
+    told = json.loads(CliRunner().invoke(app, ["certify", *words]).stdout)
+    found = sv.certify(sigma=0.01, limit=2, passes=50, select=10)
+    assert (str(found.folder), found.plan.run_id) == (told["folder"], told["run"])
+    assert json.loads(json.dumps(found.curve.to_json())) == {
+        key: value for key, value in told.items() if key not in ("run", "folder")
+    }
+    lines = (found.folder / "certificates.jsonl").read_text().splitlines()
+    assert found.rows == [json.loads(line) for line in lines]
+
+
 # Objects that no text opens
 
 
@@ -276,9 +310,6 @@ def net(bias: float = 0.0) -> torch.nn.Module:
 
 def tones(folder: Path) -> Path:
     """A folder of two classes with one clip each."""
-    import numpy as np
-    import soundfile
-
     for name, high in (("yes", slice(0, 400)), ("no", slice(400, 800))):
         (folder / "clips" / name).mkdir(parents=True)
         wave = np.zeros(800)
