@@ -12,11 +12,20 @@ from sottovoce.api.models import device_of, model_text
 from sottovoce.api.progress import shown
 from sottovoce.api.running import OnePlan, resolve, run_plan, run_plans
 from sottovoce.api.runs import Run
-from sottovoce.api.settings import Way, lay_over, opened, parse_budgets, plan_settings, refuse_plan_changes
+from sottovoce.api.settings import (
+    Way,
+    lay_over,
+    opened,
+    parse_budgets,
+    parse_seeds,
+    plan_settings,
+    refuse_plan_changes,
+)
 from sottovoce.api.texts import defense_texts, metric_names, numbers, text_of, texts_of
 from sottovoce.auditing.campaign import is_grid
 from sottovoce.auditing.grid import make_grid
 from sottovoce.auditing.opening import is_object
+from sottovoce.auditing.parts import split_list
 from sottovoce.auditing.plan import Plan, read_plan
 from sottovoce.auditing.store import RunFolder
 from sottovoce.core.attack import Attack
@@ -58,7 +67,7 @@ def audit(
     longest: float | None = None,
     metrics: str | Metric | Iterable[str | Metric | type[Metric]] | None = None,
     seed: int | None = None,
-    seeds: Iterable[int] | None = None,
+    seeds: str | Iterable[int] | None = None,
     bits: int | None = BITS,
     batch: int | None = None,
     audio: str | None = None,
@@ -114,7 +123,7 @@ def audit(
         "attacks": texts_of(attacks, "attack", "universal"), "goals": texts_of(goals, "goal"),
         "defenses": defense_texts(defenses), "metrics": metric_names(metrics),
         "attackers": texts_of(attackers, "attack"), "average": average, "fit": fit, "limit": limit,
-        "labels": labels, "longest": longest, "seed": seed, "seeds": None if seeds is None else list(seeds),
+        "labels": labels, "longest": longest, "seed": seed, "seeds": _seeds(seeds),
         "batch": batch, "audio": audio, "probe": probe,
         "black_box": None if black_box is None else text_of(black_box, "attack"),
         "budgets": parse_budgets(numbers(snr), numbers(audible), texts_of(budgets, "budget")),
@@ -171,8 +180,9 @@ def _models(model: Any) -> list[tuple[str, Target | None]]:
     """Each model as a plan writes it, and itself where it is open."""
     if model is None:
         return []
-    several = model if isinstance(model, list | tuple) else [model]
-    return [_model(each) for each in several]
+    if isinstance(model, str):
+        return [(text, None) for text in split_list(model)]
+    return [_model(each) for each in (model if isinstance(model, list | tuple) else [model])]
 
 
 def _model(model: Any) -> tuple[str, Target | None]:
@@ -211,6 +221,10 @@ def _entries(plan: StrPath | Mapping[str, Any] | None) -> Mapping[str, Any]:
     if plan is None or isinstance(plan, Mapping):
         return plan or {}
     return read_plan(Path(plan))
+
+
+def _seeds(seeds: str | Iterable[int] | None) -> list[int] | None:
+    return parse_seeds(seeds) if seeds is None or isinstance(seeds, str) else list(seeds)
 
 
 def _listed(data: str | Sequence[str] | None) -> str | list[str] | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import NamedTuple, final
 
 import torch
 
+from sottovoce.api.fingerprint import OPENED, fingerprint, modules_of
 from sottovoce.auditing.fit import open_settled
 from sottovoce.auditing.opening import OBJECT, find_device, open_target
 from sottovoce.core.batch import AudioBatch
@@ -19,7 +19,6 @@ from sottovoce.data.load import Clip, Corpus, collate
 from sottovoce.errors import InputError
 from sottovoce.targets.classifier import ModuleClassifier
 
-_OPENED = "_opened_as"
 AT_ONCE = 64
 
 
@@ -80,40 +79,28 @@ def open_model(
     device = find_device(device)
     target = open_target(model, device)
     with suppress(AttributeError, TypeError):
-        object.__setattr__(target, _OPENED, Opened(model, device))
+        object.__setattr__(target, OPENED, Opened(model, device))
     return target
 
 
 def model_text(model: Target) -> str:
     """How a plan writes a target: the text that it was opened from, or `object(NAME, sha256)`."""
-    opened: Opened | None = getattr(model, _OPENED, None)
+    opened: Opened | None = getattr(model, OPENED, None)
     if opened is not None:
         return opened.text
-    modules = [part for part in vars(model).values() if isinstance(part, torch.nn.Module)]
+    modules = modules_of(model)
     name = type(modules[0] if modules else model).__name__
-    digest = sha256(
-        f"{type(model).__qualname__} {model.sample_rate} {getattr(model, 'classes', '')}".encode()
-    )
-    for module in [model, *modules] if isinstance(model, torch.nn.Module) else modules:
-        digest.update(repr(module).encode())
-        for key, value in module.state_dict().items():
-            digest.update(
-                f"{key} {getattr(value, 'dtype', '')} {tuple(getattr(value, 'shape', ()))}".encode()
-            )
-            if isinstance(value, torch.Tensor):
-                digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return f"{OBJECT}({name}, {digest.hexdigest()[:16]})"
+    return f"{OBJECT}({name}, {fingerprint(model)})"
 
 
 def device_of(model: Target) -> str:
     """Where a target is."""
-    opened: Opened | None = getattr(model, _OPENED, None)
+    opened: Opened | None = getattr(model, OPENED, None)
     if opened is not None:
         return opened.device
-    for part in (model, *vars(model).values()):
-        if isinstance(part, torch.nn.Module):
-            for value in (*part.parameters(), *part.buffers()):
-                return str(value.device)
+    for part in modules_of(model):
+        for value in (*part.parameters(), *part.buffers()):
+            return str(value.device)
     return "cpu"
 
 

@@ -17,7 +17,8 @@ from sottovoce.core.target import Says, Target
 from sottovoce.core.weights import noting_files
 from sottovoce.errors import InputError, SottovoceError, exits_are_errors
 
-_FILES = "_weight_files"
+WEIGHT_FILES = "_weight_files"
+"""Where a target keeps which files it was read from."""
 KEPT = 2
 """Models that are kept open until they are run: more may not fit into memory, and are opened again."""
 OBJECT = "object"
@@ -33,16 +34,16 @@ def open_target(spec: str, device: str) -> Target:
         target = _opened(spec, device)
     # Of a class that keeps nothing of its own, nobody knows; its files are not sottovoce's either.
     with suppress(AttributeError, TypeError):
-        object.__setattr__(target, _FILES, frozenset(files))
+        object.__setattr__(target, WEIGHT_FILES, frozenset(files))
     return target
 
 
 def files_of(target: Target) -> frozenset[Path]:
     """The files of weights that sottovoce read as it opened a target, or the one that a wrapper holds."""
     inside: object = target
-    while inside is not None and not hasattr(inside, _FILES):
+    while inside is not None and not hasattr(inside, WEIGHT_FILES):
         inside = getattr(inside, "target", None)
-    found: frozenset[Path] = getattr(inside, _FILES, frozenset())
+    found: frozenset[Path] = getattr(inside, WEIGHT_FILES, frozenset())
     return found
 
 
