@@ -324,7 +324,7 @@ def test_mistakes_on_a_worker_come_back_as_they_are(
         monkeypatch.undo()
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(cluster, "_version", lambda: "0.0.0")
-        with pytest.raises(InputError, match=r"got 0\.0\.0 here and \d+\.\d+\.\d+ on "):
+        with pytest.raises(InputError, match=r"got 0\.0\.0 here and \d+\.\d+\.\d+(\.dev\d+)? on "):
             run_audit(plan, tmp_path / "version", engine=engine)
 
 
