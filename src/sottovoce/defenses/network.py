@@ -31,7 +31,7 @@ INTO, PAST, NEW = 0, 1, 2
 # the nearest of `GRAINS`, so that sums are exact and ties are ties.
 INDEL, SUBSTITUTION = 3000.0, 4000.0
 OTHER_WORD = 1.0
-GRAINS = 1024.0
+GRAINS = 2.0**20
 # In seconds. SCLITE has words beside silence cost their duration: two that last 20 ms would rather be alone
 # than meet 60 ms apart, though times of noisy passes differ by as much.
 SHORTEST = 0.25
