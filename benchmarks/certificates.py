@@ -20,14 +20,14 @@ import torch
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import Frames, Scores, Target
+from sottovoce.core.target import CtcFrames, Scores, Target
 from sottovoce.data.embedded import embedded, strings
 from sottovoce.data.load import Corpus
-from sottovoce.defenses.bounds import Count, Sampling
-from sottovoce.defenses.certificates import Certificate, certify
+from sottovoce.defenses.certified_radius import Certificate, certify
 from sottovoce.defenses.noisy_passes import Smoothed
-from sottovoce.targets.keyword import keyword
-from sottovoce.targets.zoo_recogniser import recogniser
+from sottovoce.defenses.sampling_bounds import Count, Sampling
+from sottovoce.targets.zoo.keyword_target import keyword
+from sottovoce.targets.zoo.recogniser_targets import recogniser
 
 RATE = 16_000
 SIGMA = 0.01
@@ -95,7 +95,7 @@ def run_bare(target: Target, copies: AudioBatch, turns: int) -> None:
             if target.says == "class":
                 target.power(Scores).scores(copies, draws=Draws(0))
             else:
-                target.power(Frames).log_probs(copies, draws=Draws(0))
+                target.power(CtcFrames).log_probs(copies, draws=Draws(0))
 
 
 def timed(work: Callable[[], object], device: str) -> float:

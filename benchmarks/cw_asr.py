@@ -23,12 +23,12 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import LInf
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Force
-from sottovoce.core.grid import nearest_step
+from sottovoce.core.quantisation import nearest_step
 from sottovoce.core.target import Target
 from sottovoce.data.embedded import embedded
 from sottovoce.errors import InputError
-from sottovoce.targets.zoo.conformer import Conformer, Size
-from sottovoce.targets.zoo_recogniser import recogniser, spell_with
+from sottovoce.targets.zoo.conformer import Conformer, ConformerSize
+from sottovoce.targets.zoo.recogniser_targets import recogniser, spell_with
 
 EPS, STEP, SHRINK, TIMES = 0.05, 0.1, 0.8, 8
 DRAWS = Draws(0)
@@ -43,7 +43,7 @@ def model(weights: str | None) -> tuple[Target, str]:
             raise
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            module = Conformer(Size(width=64, blocks=4)).requires_grad_(False).eval()
+            module = Conformer(ConformerSize(width=64, blocks=4)).requires_grad_(False).eval()
         return spell_with(module), "a small Conformer with random weights"
 
 

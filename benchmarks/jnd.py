@@ -11,8 +11,8 @@ import time
 import numpy as np
 
 from sottovoce.core.draws import Draws
-from sottovoce.perception.jnd import Jnd
-from sottovoce.studies import jnd_rivals as rivals
+from sottovoce.perception.jnd.jnd_rule import Jnd
+from sottovoce.studies.manocha2020 import jnd_rivals as rivals
 
 SHOWN = (5, 10, 15, 20, 30)
 LAPSES = (0.02, 0.1)

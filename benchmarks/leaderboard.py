@@ -22,8 +22,8 @@ import numpy as np
 import orjson
 import yaml
 
-from sottovoce.auditing.plan import Plan, make_plan
-from sottovoce.auditing.run import run_audit
+from sottovoce.auditing.plan.plan_file import Plan, make_plan
+from sottovoce.auditing.run.driver import run_audit
 
 BUDGETS = [f"snr(db={db})" for db in (20, 30, 40, 50, 60)]
 ATTACKS = ["noise", "fgsm", "pgd(steps=2)", "pgd(steps=3)"]

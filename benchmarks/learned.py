@@ -19,10 +19,10 @@ import torch
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.data.embedded import embedded
-from sottovoce.perception.dpam import Dpam
-from sottovoce.perception.ear import Ear
-from sottovoce.perception.learned import FOLDER, Learned
-from sottovoce.perception.learned_network import LearnedNetwork, save_network
+from sottovoce.perception.ears.dpam import Dpam
+from sottovoce.perception.ears.ear import Ear
+from sottovoce.perception.ears.learned import FOLDER, Learned
+from sottovoce.perception.ears.learned_network import LearnedNetwork, save_network
 
 RATE, SECONDS = 16_000, 10
 

@@ -33,8 +33,8 @@ import numpy as np
 import uvloop
 from sqlalchemy import select
 
-from sottovoce.listening.database import open_engine
-from sottovoce.listening.schema import ANSWER, SESSION, STEP
+from sottovoce.listening.server.database import open_engine
+from sottovoce.listening.server.tables import ANSWER, SESSION, STEP
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "listening"))
 from conftest import Postgres, StudyMaker, fill, slots_in

@@ -19,7 +19,7 @@ import torch
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.data.embedded import embedded
-from sottovoce.perception.masking import Masker, MaskingThreshold
+from sottovoce.perception.masking.threshold import Masker, MaskingThreshold
 
 RATE, SECONDS = 16000, 10
 # Frames that begin before the clip: the other toolbox has none of them.

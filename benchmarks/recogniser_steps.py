@@ -21,10 +21,10 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade
 from sottovoce.core.target import Target
-from sottovoce.targets.ctc import Vocabulary
-from sottovoce.targets.features import RawWaveform
-from sottovoce.targets.huggingface_ctc import HuggingFaceCtc
-from sottovoce.targets.whisper import load_whisper
+from sottovoce.targets.adapters.huggingface_ctc import HuggingFaceCtc
+from sottovoce.targets.adapters.whisper import load_whisper
+from sottovoce.targets.families.ctc import Vocabulary
+from sottovoce.targets.families.front_ends import RawWaveform
 
 CLIPS, SECONDS, RATE = 16, 10, 16_000
 TEXT = "the quick brown fox jumps over the lazy dog and runs away into the dark forest"

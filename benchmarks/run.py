@@ -36,8 +36,8 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade
 from sottovoce.data.embedded import embedded
 from sottovoce.data.load import collate
-from sottovoce.targets.keyword import keyword
 from sottovoce.targets.zoo.keyword_cnn import CLIP_SAMPLES
+from sottovoce.targets.zoo.keyword_target import keyword
 
 HERE = Path(__file__).parent
 STEPS, STEP = 40, 0.1
@@ -238,9 +238,9 @@ def peak_mib(count: int, size: int) -> float:
 
 
 def audit(folder: str, size: int) -> None:
-    from sottovoce.auditing.plan import make_plan
-    from sottovoce.auditing.run import run_audit
-    from sottovoce.auditing.summary import summarise
+    from sottovoce.auditing.plan.plan_file import make_plan
+    from sottovoce.auditing.results.summary import summarise
+    from sottovoce.auditing.run.driver import run_audit
 
     settings = {"data": f"{folder}/clips.csv", "attacks": ["noise"], "budgets": ["snr(db=30)"], "batch": size}
     plan = make_plan(settings | {"audio": "none", "metrics": ["success", "snr"]})

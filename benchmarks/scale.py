@@ -94,9 +94,9 @@ def compare_workers(folder: Path, workers: int, clips: int, steps: int, turns: i
 
 def time_pool(out: Path, data: Path, workers: int, threads: str | None, steps: int) -> dict[str, float]:
     """Seconds for the cell, in processes that are open already, and seconds until they were."""
-    from sottovoce.auditing.engines.pool import Pool
-    from sottovoce.auditing.plan import make_plan
-    from sottovoce.auditing.run import run_audit
+    from sottovoce.auditing.engines.pool_engine import PoolEngine
+    from sottovoce.auditing.plan.plan_file import make_plan
+    from sottovoce.auditing.run.driver import run_audit
 
     entries = {"data": str(data), "budgets": ["snr(db=40)"], "metrics": ["success", "snr"], "audio": "none"}
     entries |= {"probe": 0, "batch": 16}
@@ -106,7 +106,7 @@ def time_pool(out: Path, data: Path, workers: int, threads: str | None, steps: i
     if threads is not None:
         os.environ[THREADS] = threads
     try:
-        with Pool(workers, ["cpu"]) as pool:
+        with PoolEngine(workers, ["cpu"]) as pool:
             begun = time.perf_counter()
             run_audit(short, out / "short", engine=pool)
             ready = time.perf_counter()
@@ -168,8 +168,8 @@ def grid_entries(side: int) -> dict[str, Any]:
 
 def time_reading(plan_file: Path, name: str) -> None:
     """From the file to all cells, each part built once."""
-    from sottovoce.auditing.grid import make_grid
-    from sottovoce.auditing.plan import read_plan
+    from sottovoce.auditing.plan.plan_file import read_plan
+    from sottovoce.auditing.plan.plan_grid import make_grid
 
     begun = time.process_time()
     cells = sum(len(plan.cells()) for plan in make_grid(read_plan(plan_file)).plans().values())
@@ -184,8 +184,8 @@ def time_reading(plan_file: Path, name: str) -> None:
 
 def time_driver(plan_file: Path, out: Path, trials: int) -> None:
     """Without the command around it: no imports, no report."""
-    from sottovoce.auditing.plan import make_plan, read_plan
-    from sottovoce.auditing.run import run_audit
+    from sottovoce.auditing.plan.plan_file import make_plan, read_plan
+    from sottovoce.auditing.run.driver import run_audit
 
     begun = time.perf_counter()
     run_audit(make_plan(read_plan(plan_file)), out, device="cpu")
@@ -194,8 +194,8 @@ def time_driver(plan_file: Path, out: Path, trials: int) -> None:
 
 def record_all(folder: Path, plan_file: Path, out: Path, trials: int) -> float:
     """Write the run as if it had been done: real records of one clip, copied for every other. MiB written."""
-    from sottovoce.auditing.plan import make_plan
-    from sottovoce.auditing.run import run_audit
+    from sottovoce.auditing.plan.plan_file import make_plan
+    from sottovoce.auditing.run.driver import run_audit
 
     budgets = [f"snr(db={level})" for level in range(15, 65, 5)]
     entries: dict[str, Any] = {"budgets": budgets, "audio": "none", "probe": 0}
@@ -218,7 +218,7 @@ def record_all(folder: Path, plan_file: Path, out: Path, trials: int) -> float:
 
 
 def begin_folder(plan: Any, out: Path) -> None:
-    from sottovoce.auditing.run import run_audit
+    from sottovoce.auditing.run.driver import run_audit
     from sottovoce.errors import Stopped
 
     def interrupt(trials: int) -> None:

@@ -17,15 +17,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from sottovoce.auditing.engines.cluster import Cluster
 from sottovoce.auditing.engines.engine import Engine
-from sottovoce.auditing.engines.pool import Pool
-from sottovoce.auditing.plan import Plan, make_plan
-from sottovoce.auditing.run import run_audit
+from sottovoce.auditing.engines.pool_engine import PoolEngine
+from sottovoce.auditing.engines.ray_engine import RayEngine
+from sottovoce.auditing.plan.plan_file import Plan, make_plan
+from sottovoce.auditing.run.driver import run_audit
 
 ENGINES: dict[str, Callable[[int], Engine]] = {
-    "pool": lambda workers: Pool(workers, devices=["cpu"]),
-    "ray": lambda workers: Cluster(workers=workers, device="cpu"),
+    "pool": lambda workers: PoolEngine(workers, devices=["cpu"]),
+    "ray": lambda workers: RayEngine(workers=workers, device="cpu"),
 }
 
 
@@ -82,7 +82,7 @@ def make(cells: int, steps: int, batch: int) -> Plan:
 def find_steps(seconds: float, workers: int, batch: int) -> int:
     """Steps with which a cell takes about so long; two lengths are tried, so that what is fixed drops out."""
     times = {}
-    with Pool(workers, devices=["cpu"]) as engine, tempfile.TemporaryDirectory() as place:
+    with PoolEngine(workers, devices=["cpu"]) as engine, tempfile.TemporaryDirectory() as place:
         for steps in (1, 10, 60):
             began = time.perf_counter()
             run_audit(make(1, steps, batch), Path(place, str(steps)), engine=engine)

@@ -29,9 +29,9 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade, Force, Goal
 from sottovoce.data.corpora import open_corpus
 from sottovoce.data.load import collate
-from sottovoce.metrics.signal import snr_db
-from sottovoce.targets.classifier import Classifier
-from sottovoce.targets.keyword import keyword
+from sottovoce.metrics.signal_distortion import snr_db
+from sottovoce.targets.families.classifier import Classifier
+from sottovoce.targets.zoo.keyword_target import keyword
 
 DRAWS = Draws(0)
 CLIPS_AT_ONCE = 40

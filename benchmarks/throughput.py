@@ -19,8 +19,9 @@ from typing import Any
 
 import torch
 
-from sottovoce.auditing.plan import make_plan
-from sottovoce.auditing.run import find_device, open_target, run_audit
+from sottovoce.auditing.plan.plan_file import make_plan
+from sottovoce.auditing.run.driver import run_audit
+from sottovoce.targets.open_target import find_device, open_target
 
 SIGNAL = ("success", "clean-accuracy", "accuracy", "snr", "wer", "clean-wer")
 HEARD = (*SIGNAL, "p-heard", "p-heard-masking")

@@ -24,7 +24,7 @@ from sottovoce.errors import ScoreError
 
 MODEL = """
 import torch
-from sottovoce.targets.classifier import ModuleClassifier
+from sottovoce.targets.families.classifier import ModuleClassifier
 
 
 class Mean(torch.nn.Module):

@@ -21,9 +21,9 @@ from typer.testing import CliRunner
 
 import sottovoce as sv
 from sottovoce import registry
-from sottovoce.api.audits import BITS
-from sottovoce.api.models import model_text
-from sottovoce.auditing.plan import Plan
+from sottovoce.api.audit_model import BITS
+from sottovoce.api.open_parts import model_text
+from sottovoce.auditing.plan.plan_file import Plan
 from sottovoce.cli.audit import audit as audit_verb
 from sottovoce.cli.certify import certify as certify_verb
 from sottovoce.cli.main import app

@@ -23,23 +23,23 @@ import sottovoce
 
 # All that a move of modules has to change in this file.
 from sottovoce import registry
-from sottovoce.auditing.about import About
-from sottovoce.auditing.certify import CertifyPlan
-from sottovoce.auditing.certify_store import Certified
-from sottovoce.auditing.grid import Grid, make_grid
-from sottovoce.auditing.plan import Plan
-from sottovoce.auditing.presets import PRESETS, fill
-from sottovoce.auditing.rule import Rule
+from sottovoce.auditing.certificates.certify_folder import CertifiedClip
+from sottovoce.auditing.certificates.certify_run import CertifyPlan
+from sottovoce.auditing.plan.cell_rules import CellRule
+from sottovoce.auditing.plan.plan_file import Plan
+from sottovoce.auditing.plan.plan_grid import Grid, make_grid
+from sottovoce.auditing.plan.plan_presets import PRESETS, fill
+from sottovoce.auditing.run.about_run import About
 from sottovoce.cli.main import app, main
 from sottovoce.core.record import SCHEMA, Record
 from sottovoce.errors import MissingExtra
-from sottovoce.leaderboard.claim import SCHEMA as CLAIM_SCHEMA
-from sottovoce.leaderboard.claim import schema_text
-from sottovoce.listening.study import PRESETS as LISTENING_PRESETS
+from sottovoce.leaderboard.claims.claim import SCHEMA as CLAIM_SCHEMA
+from sottovoce.leaderboard.claims.claim import schema_text
+from sottovoce.listening.study.study_file import PRESETS as LISTENING_PRESETS
+from sottovoce.studies.amiri2024.job_plan import PLANS as PATHOLOGY_SCALES
 from sottovoce.studies.ask import Ask
-from sottovoce.studies.asr_plans import PLANS as STUDY_PLANS
-from sottovoce.studies.certify_plans import o16
-from sottovoce.studies.pathology.plan import PLANS as PATHOLOGY_SCALES
+from sottovoce.studies.olivier2023.certificate_plans import o16
+from sottovoce.studies.olivier2023.recogniser_plans import PLANS as STUDY_PLANS
 from sottovoce.studies.study import SCALES
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -303,14 +303,14 @@ def test_fields_of_files() -> None:
     """Names, types, ranges and defaults of what is written, and the order within a line."""
     found: Lines = {}
     kinds_of_file: dict[str, Any] = {
-        "trials.jsonl": Record, "certificates.jsonl": Certified, "about.json": About, "plan.yaml": Plan,
-        "plan.yaml, rule": Rule,
+        "trials.jsonl": Record, "certificates.jsonl": CertifiedClip, "about.json": About, "plan.yaml": Plan,
+        "plan.yaml, rule": CellRule,
     }  # fmt: skip
     for name, kind in kinds_of_file.items():
         found |= field_lines(name, TypeAdapter(kind).json_schema(schema_generator=Fields))
     found |= field_lines("claim", json.loads(schema_text()))
     found |= {f"trials.jsonl, line {number}": line for number, line in enumerate(record_lines(), start=1)}
-    found["certificates.jsonl, line"] = Certified(clip="a", status="ok", radius=0.5).to_line()
+    found["certificates.jsonl, line"] = CertifiedClip(clip="a", status="ok", radius=0.5).to_line()
     compare("fields", found)
 
 

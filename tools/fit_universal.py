@@ -11,17 +11,17 @@ import argparse
 
 import torch
 
-from sottovoce.attacks.universal import UapHc
+from sottovoce.attacks.universal_deepfool import UapHc
 from sottovoce.core.attack import decode
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import L2
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade
 from sottovoce.core.target import Scores, Target
-from sottovoce.core.universal import Perturbation
+from sottovoce.core.universal_attack import Perturbation
 from sottovoce.data.load import collate
 from sottovoce.data.speech_commands import speech_commands
-from sottovoce.targets.keyword import keyword
+from sottovoce.targets.zoo.keyword_target import keyword
 
 
 def load(data: str, split: str, word: str, count: int, device: str) -> AudioBatch:

@@ -24,8 +24,8 @@ import soxr
 import torch
 
 from sottovoce.targets.zoo.keyword_cnn import CLASSES, CLIP_SAMPLES, SAMPLE_RATE
-from sottovoce.training.keyword_pack import Pack
-from sottovoce.training.noise import coloured_noise
+from sottovoce.training.coloured_noise import coloured_noise
+from sottovoce.training.keyword.keyword_pack import KeywordPack
 
 CLIPS = Path(__file__).parents[1] / "src" / "sottovoce" / "data" / "clips"
 WORDS = CLASSES[2:]
@@ -245,7 +245,7 @@ def make_training(out: Path, seed: int, takes: int) -> None:
             clip[start : start + len(word)] = to_int16(word * 16_000)
     labels = np.array([text if text in WORDS else "unknown" for text in texts])
     source = np.array([voice.id for voice, _ in jobs])
-    Pack(clips=clips, labels=labels, split=np.full(len(jobs), "train"), source=source).save(out)
+    KeywordPack(clips=clips, labels=labels, split=np.full(len(jobs), "train"), source=source).save(out)
 
 
 def main() -> None:

@@ -18,8 +18,8 @@ from sottovoce.data.corpora import open_corpus
 from sottovoce.data.load import Corpus
 from sottovoce.data.speech_commands import speech_commands
 from sottovoce.errors import SottovoceError
-from sottovoce.perception.collection import Collection, find_impossible, simulate
-from sottovoce.perception.references import Cut, cut_references
+from sottovoce.perception.jnd.references import Cut, cut_references
+from sottovoce.perception.jnd.simulated_answers import Collection, find_impossible, simulate
 
 
 def read(spec: str) -> Corpus:

@@ -18,8 +18,8 @@ import soundfile
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.targets.zoo_recogniser import recogniser
-from sottovoce.training.recogniser_pack import trim
+from sottovoce.targets.zoo.recogniser_targets import recogniser
+from sottovoce.training.recogniser.recogniser_pack import trim
 
 DATA = Path(__file__).parents[1] / "src" / "sottovoce" / "data"
 SAMPLE_RATE = 16000

@@ -9,7 +9,7 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
-from sottovoce.training.keyword_pack import pack
+from sottovoce.training.keyword.keyword_pack import pack
 
 
 def main() -> None:

@@ -14,12 +14,12 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
+from sottovoce.data.clinical_corpora import clinical
+from sottovoce.data.clinical_proxy import SEVERITY, SPEAKERS, proxy
 from sottovoce.data.corpora import open_corpus
 from sottovoce.data.folds import speaker_labels
 from sottovoce.data.load import Clip, Corpus, Entry
 from sottovoce.data.pack import save_pack
-from sottovoce.data.pathology import clinical
-from sottovoce.data.proxy import SEVERITY, SPEAKERS, proxy
 from sottovoce.errors import InputError, SottovoceError
 
 BYTES = 2

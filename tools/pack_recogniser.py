@@ -23,8 +23,14 @@ import soxr
 from make_clips import EMBEDDED_VOICES, Voice, draw_voice, run_engine, to_int16
 
 from sottovoce.targets.zoo.keyword_cnn import SAMPLE_RATE
-from sottovoce.training.recogniser_pack import Pack, join, of_items, read_words, save_pack
-from sottovoce.training.sentences import draw_sentence
+from sottovoce.training.recogniser.recogniser_pack import (
+    RecogniserPack,
+    join,
+    of_items,
+    read_words,
+    save_pack,
+)
+from sottovoce.training.recogniser.sentences import draw_sentence
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 0.6, 7.0
 VALID_SENTENCES, TEST_SENTENCES = 120, 240
@@ -59,7 +65,9 @@ def draw_jobs(random: np.random.Generator, voices: tuple[Voice, ...], taken: set
             yield voice, text
 
 
-def read_sentences(jobs: Iterator[Job], split: str, *, seconds: float = 0.0, count: int = 0) -> Pack:
+def read_sentences(
+    jobs: Iterator[Job], split: str, *, seconds: float = 0.0, count: int = 0
+) -> RecogniserPack:
     """Sentences until they last so many seconds in all, or until there are so many."""
     items: list[np.ndarray] = []
     read: list[Job] = []

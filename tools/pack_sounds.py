@@ -23,10 +23,10 @@ import torch
 from sottovoce.data.load import Clip, Corpus, Entry
 from sottovoce.data.pack import save_pack
 from sottovoce.data.sound_corpora import audiomnist, levelled
-from sottovoce.data.sounds import made
+from sottovoce.data.synthetic_sounds import made
 from sottovoce.errors import SottovoceError
 from sottovoce.targets.zoo.sound_cnn import CLASSES
-from sottovoce.training.recogniser_pack import from_mu_law, to_mu_law
+from sottovoce.training.recogniser.recogniser_pack import from_mu_law, to_mu_law
 
 RATE = 16_000
 STEPS = 32768

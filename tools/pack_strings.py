@@ -16,9 +16,9 @@ import torch
 
 from sottovoce.data.load import Clip
 from sottovoce.data.pack import save_pack
-from sottovoce.training.recogniser_errors import EVALUATION_SNR_DB, add_noise
-from sottovoce.training.recogniser_pack import load_pack
-from sottovoce.training.strings import SAMPLE_RATE, Bank, Style, draw_plan, render
+from sottovoce.training.recogniser.recogniser_errors import EVALUATION_SNR_DB, add_noise
+from sottovoce.training.recogniser.recogniser_pack import load_pack
+from sottovoce.training.recogniser.word_strings import SAMPLE_RATE, ItemBank, Style, draw_plan, render
 
 PEAK = 0.9
 
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     data = load_pack(asked.folder)
-    bank = Bank(data.part(data.split == "test"))
+    bank = ItemBank(data.part(data.split == "test"))
     style = Style(words=tuple(asked.words))
     plan = draw_plan(bank, np.random.default_rng(asked.seed), style, strings=asked.strings)
     waveforms, lengths = render(bank, plan)

@@ -21,10 +21,10 @@ from pathlib import Path
 import torch
 
 from sottovoce.data.pack import pack
-from sottovoce.studies.pathology.jobs import Workshop
-from sottovoce.studies.pathology.open import ENCODERS, open_workshop
-from sottovoce.studies.pathology.plan import KINDS, PLANS, Job, Plan
-from sottovoce.studies.pathology.workers import run_jobs
+from sottovoce.studies.amiri2024.job_plan import KINDS, PLANS, Job, JobPlan
+from sottovoce.studies.amiri2024.job_processes import run_jobs
+from sottovoce.studies.amiri2024.jobs import Workshop
+from sottovoce.studies.amiri2024.open_study import ENCODERS, open_workshop
 
 
 def read_arguments() -> argparse.Namespace:
@@ -55,7 +55,7 @@ def read_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def plan_of(asked: argparse.Namespace) -> Plan:
+def plan_of(asked: argparse.Namespace) -> JobPlan:
     names = ("folds", "seeds", "others", "epochs", "batch", "passes", "average", "test_clips")
     changes = {name: getattr(asked, name) for name in names if getattr(asked, name)}
     lists = {"levels_db": asked.levels, "norms": asked.norms}

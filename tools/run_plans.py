@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from sottovoce.auditing.plan import Plan
-from sottovoce.auditing.run import run_audit
+from sottovoce.auditing.plan.plan_file import Plan
+from sottovoce.auditing.run.driver import run_audit
 from sottovoce.studies.ask import Ask
-from sottovoce.studies.asr_plans import plans_of
+from sottovoce.studies.olivier2023.recogniser_plans import plans_of
 
 CERTIFICATES = "O16"
 
@@ -87,8 +87,8 @@ def audits(ask: Ask, asked: argparse.Namespace) -> dict[str, Callable[..., objec
 
 
 def certificates(ask: Ask, asked: argparse.Namespace) -> dict[str, Callable[..., object]]:
-    from sottovoce.auditing.certify import CertifyPlan, run_certify
-    from sottovoce.studies.certify_plans import o16
+    from sottovoce.auditing.certificates.certify_run import CertifyPlan, run_certify
+    from sottovoce.studies.olivier2023.certificate_plans import o16
 
     def start(name: str, plan: CertifyPlan) -> Callable[..., object]:
         if asked.list:
@@ -100,7 +100,7 @@ def certificates(ask: Ask, asked: argparse.Namespace) -> dict[str, Callable[...,
 
 def cost(plan: Plan) -> str:
     """Passes a clip with a gradient: steps of every cell, times those that one gradient is the mean of."""
-    from sottovoce.auditing.defense import Defense
+    from sottovoce.defenses.defense_text import Defense
 
     passes = 0
     for cell in plan.cells():

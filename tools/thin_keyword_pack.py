@@ -18,7 +18,7 @@ import torch
 from sottovoce.data.load import Clip
 from sottovoce.data.pack import save_pack
 from sottovoce.targets.zoo.keyword_cnn import SAMPLE_RATE
-from sottovoce.training.keyword_pack import load_pack
+from sottovoce.training.keyword.keyword_pack import load_pack
 
 EACH = {"train": 170, "valid": 25, "test": 40}
 DROPPED_BITS = 3

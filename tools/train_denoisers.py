@@ -20,13 +20,13 @@ from pathlib import Path
 import torch
 
 from sottovoce.data.pack import load_pack
-from sottovoce.defenses.denoiser import LOSSES, Shape
+from sottovoce.defenses.denoiser import LOSSES, DenoiserShape
 from sottovoce.errors import SottovoceError
-from sottovoce.perception.learned import FOLDER
+from sottovoce.perception.ears.learned import FOLDER
 from sottovoce.training.checkpoint import write_whole
-from sottovoce.training.denoiser import Recipe, train_denoiser
-from sottovoce.training.denoiser_losses import Objective, Sources
-from sottovoce.training.denoiser_material import make_material, make_noises
+from sottovoce.training.denoiser.denoiser_losses import LossWeights, Objective
+from sottovoce.training.denoiser.denoiser_material import make_material, make_noises
+from sottovoce.training.denoiser.train_denoiser import DenoiserRecipe, train_denoiser
 
 
 def log(text: str) -> None:
@@ -64,7 +64,7 @@ def main() -> None:
 def run(options: argparse.Namespace) -> None:
     began = time.monotonic()
     losses = options.losses.split(",")
-    sources = Sources(ears=options.ears, dpam=options.dpam)
+    sources = LossWeights(ears=options.ears, dpam=options.dpam)
     for loss in losses:
         Objective(loss, sources)
     pack = load_pack(options.speech)
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> None:
         f"speakers, noise {material.train.noise.seconds / 60:.1f} minutes; test speakers "
         f"{', '.join(material.speakers['test'])}"
     )
-    recipe = Recipe(
+    recipe = DenoiserRecipe(
         steps=options.steps,
         seconds=options.seconds,
         batch=options.batch,
@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> None:
         valid_pieces=options.valid,
         learning_rate=options.rate,
         seed=options.seed,
-        shape=Shape(width=options.width),
+        shape=DenoiserShape(width=options.width),
     )
     told: dict[str, object] = {}
     failed = 0

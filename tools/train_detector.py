@@ -25,12 +25,12 @@ from sottovoce.core.draws import Draws
 from sottovoce.data.corpora import open_corpus
 from sottovoce.data.folds import Split, speaker_folds
 from sottovoce.errors import SottovoceError
-from sottovoce.metrics.speakers import Vote, speaker_accuracy
-from sottovoce.targets.detectors import Detector, EmbeddingDetector, SegmentDetector, save_detector
-from sottovoce.targets.encoders import open_encoder
-from sottovoce.training.detector import FOR_EMBEDDINGS, FOR_SEGMENTS, Epoch, train_detector
-from sottovoce.training.detector_embeddings import EmbeddingCache, embed, train_embeddings
-from sottovoce.training.detector_material import Utterances
+from sottovoce.metrics.speaker_votes import SpeakerVote, speaker_accuracy
+from sottovoce.targets.adapters.speech_encoders import open_encoder
+from sottovoce.targets.zoo.detector_targets import Detector, EmbeddingDetector, SegmentDetector, save_detector
+from sottovoce.training.detector.detector_embeddings import EmbeddingCache, embed, train_embeddings
+from sottovoce.training.detector.detector_material import Utterances
+from sottovoce.training.detector.train_detector import FOR_EMBEDDINGS, FOR_SEGMENTS, Epoch, train_detector
 
 
 def log(text: str) -> None:
@@ -61,7 +61,7 @@ def train(args: argparse.Namespace, data: Utterances, split: Split) -> tuple[Det
 
 
 @torch.no_grad()
-def votes(detector: Detector, data: Utterances, speakers: frozenset[str], device: str) -> list[Vote]:
+def votes(detector: Detector, data: Utterances, speakers: frozenset[str], device: str) -> list[SpeakerVote]:
     """The soft votes of some speakers; each utterance counts once."""
     owner = dict(zip(data.clips.ids, data.speakers, strict=True))
     chances: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -70,7 +70,7 @@ def votes(detector: Detector, data: Utterances, speakers: frozenset[str], device
         for row, (name, label) in enumerate(zip(some.batch.ids, some.labels, strict=True)):
             chances[owner[name], label].append(float(found[row, detector.classes.index(label)]))
     return [
-        Vote(speaker, label, sum(each) / len(each), len(each))
+        SpeakerVote(speaker, label, sum(each) / len(each), len(each))
         for (speaker, label), each in sorted(chances.items())
     ]
 
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> None:
     corpus = open_corpus(args.data)
     data = Utterances.of(corpus, log=log)
     splits = speaker_folds(corpus, folds=args.folds, seed=args.seed)
-    told: list[Vote] = []
+    told: list[SpeakerVote] = []
     histories = []
     for place, split in enumerate(splits if args.all else splits[:1]):
         detector, history = train(args, data, split)

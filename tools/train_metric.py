@@ -26,22 +26,22 @@ import torch
 
 from sottovoce.data.pack import FULL_SCALE, Pack, load_pack
 from sottovoce.data.sound_recipes import SAMPLE_RATE
-from sottovoce.data.sounds import made, synthesise
+from sottovoce.data.synthetic_sounds import made, synthesise
 from sottovoce.errors import SottovoceError
-from sottovoce.perception.answers import Summary, read_answers
-from sottovoce.perception.learned_network import LearnedNetwork
+from sottovoce.perception.ears.learned_network import LearnedNetwork
+from sottovoce.perception.jnd.answers import AnswerSummary, read_answers
 from sottovoce.training.checkpoint import write_whole
-from sottovoce.training.perceptual import (
-    Material,
-    Recipe,
-    Report,
+from sottovoce.training.ear.pretrain_ear import Column, Task, train_classes
+from sottovoce.training.ear.pretrain_ear import PretrainRecipe as ClassRecipe
+from sottovoce.training.ear.train_ear import (
+    AnswerSplits,
+    EarRecipe,
+    EarReport,
     Variant,
     new_network,
     prepare,
     train_to,
 )
-from sottovoce.training.perceptual_classes import Column, Task, train_classes
-from sottovoce.training.perceptual_classes import Recipe as ClassRecipe
 
 SHARES = {"classes": 0.22, "lin": 0.16, "fin": 0.3, "scratch": 0.32}
 SOUNDS_EACH = {"train": 120, "valid": 20}
@@ -83,7 +83,7 @@ def as_task(spec: str, pack: Pack, device: torch.device) -> Task:
 class Trainer:
     """What is trained so far, and where it is told."""
 
-    def __init__(self, material: Material, out: Path, seconds: float, seed: int, batch: int) -> None:
+    def __init__(self, material: AnswerSplits, out: Path, seconds: float, seed: int, batch: int) -> None:
         self.material, self.out, self.seconds, self.seed, self.batch = material, out, seconds, seed, batch
         self.told: dict[str, object] = {}
 
@@ -92,14 +92,14 @@ class Trainer:
         text = json.dumps(self.told, indent=1)
         write_whole(self.out / "metrics.json", lambda path: path.write_text(text + "\n", encoding="utf-8"))
 
-    def write_card(self, reports: list[Report], classes: dict[str, float], summary: Summary) -> None:
+    def write_card(self, reports: list[EarReport], classes: dict[str, float], summary: AnswerSummary) -> None:
         text = card(reports, classes, summary)
         write_whole(self.out / "learned.md", lambda path: path.write_text(text, encoding="utf-8"))
 
-    def train(self, variant: Variant, network: LearnedNetwork, *, resume: bool) -> Report:
+    def train(self, variant: Variant, network: LearnedNetwork, *, resume: bool) -> EarReport:
         seconds = SHARES.get(variant, 0.0) * self.seconds
         rate = {"lin": 2e-3, "fin": 5e-4}.get(variant, 1e-3)
-        recipe = Recipe(
+        recipe = EarRecipe(
             steps=None, seconds=seconds or 1.0, learning_rate=rate, seed=self.seed, batch=self.batch
         )
         report = train_to(
@@ -115,12 +115,13 @@ class Trainer:
         return report
 
 
-def card(reports: list[Report], classes: dict[str, float], summary: Summary) -> str:
+def card(reports: list[EarReport], classes: dict[str, float], summary: AnswerSummary) -> str:
     """What the weights are, for whoever uses them."""
     listeners = reports[0].listeners
     who = {
-        "simulated": "**Trained on judgements of a documented simulated listener (`perception/auditory.py`, "
-        "after ITU-R BS.1387), not of people.** No human set of just noticeable differences could be had.",
+        "simulated": "**Trained on judgements of a documented simulated listener "
+        "(`perception/ears/auditory.py`, after ITU-R BS.1387), not of people.** No human set of just "
+        "noticeable differences could be had.",
         "people": "Trained on judgements of people.",
     }.get(listeners, "**Trained on judgements of people and of simulated listeners.**")
     rows = "\n".join(
@@ -146,8 +147,9 @@ the *simulated* listeners answered "different".
 ## Data
 {summary}.
 Clips are 1 to 2 s of read English speech and spoken words (LibriSpeech and Speech Commands, both CC BY 4.0;
-AudioMNIST, MIT) and their changed versions along the perturbations of `perception/perturbations.py`, gain,
-small shifts and shaped noise. Speakers of the training, validation and test answers are different ones.
+AudioMNIST, MIT) and their changed versions along the perturbations of
+`perception/degradations/perturbation_space.py`, gain, small
+shifts and shaped noise. Speakers of the training, validation and test answers are different ones.
 Features of pre, lin and fin were first trained to classify words, speakers (AudioMNIST) and synthesised
 sounds; held-out accuracy: {classes}.
 
@@ -215,7 +217,7 @@ def run(options: argparse.Namespace) -> None:
         recipe = ClassRecipe(steps=None, seconds=SHARES["classes"] * options.seconds, seed=options.seed)
         classes = train_classes(pre, tasks, recipe, log)
         trainer.tell("classes", classes)
-    reports: list[Report] = []
+    reports: list[EarReport] = []
     for variant in wanted:
         network = new_network(options.seed + 1) if variant == "scratch" else deepcopy(pre)
         reports.append(trainer.train(variant, network, resume=options.resume))

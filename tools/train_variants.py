@@ -18,9 +18,9 @@ from pathlib import Path
 
 import torch
 
-from sottovoce.auditing.parts import Part
 from sottovoce.errors import SottovoceError
-from sottovoce.training.hardening import Share
+from sottovoce.registry.part_text import Part
+from sottovoce.training.hardening import AdversarialShare
 from sottovoce.training.variants import VARIANTS, adjust, find_variants, train_variant
 
 
@@ -56,7 +56,7 @@ def main() -> None:
         changes = {"epochs": None, **changes, "minutes": options.minutes}
     try:
         budget = Part.parse(options.budget).build("budget") if options.budget else None
-        share = Share.parse(options.share) if options.share else None
+        share = AdversarialShare.parse(options.share) if options.share else None
         for name in find_variants(options.jobs):
             variant = adjust(VARIANTS[name], sigma=options.sigma, budget=budget, share=share)
             variant = replace(variant, recipe=replace(variant.recipe, seed=options.seed, **changes))

@@ -17,13 +17,13 @@ from sottovoce.lazy import lazy
 __version__ = "0.1.0.dev1"
 
 _NAMES = {
-    "sottovoce.api.attacks": "attack",
-    "sottovoce.api.audits": "audit",
+    "sottovoce.api.attack_clips": "attack",
+    "sottovoce.api.audit_model": "audit",
     "sottovoce.api.certifying": "Certificates certify",
     "sottovoce.api.measuring": "measure",
-    "sottovoce.api.models": "Clips open_data open_model",
+    "sottovoce.api.open_parts": "Clips open_data open_model",
     "sottovoce.api.registering": "register",
-    "sottovoce.api.runs": "Run read_run",
+    "sottovoce.api.finished_run": "Run read_run",
     "sottovoce.core.attack": "Attack Best Trial climb within",
     "sottovoce.core.batch": "AudioBatch",
     "sottovoce.core.budget": "Ball Budget Searchable",
@@ -53,17 +53,17 @@ if TYPE_CHECKING:
     from sottovoce import metrics as metrics
     from sottovoce import targets as targets
     from sottovoce import testing as testing
-    from sottovoce.api.attacks import attack as attack
-    from sottovoce.api.audits import audit as audit
+    from sottovoce.api.attack_clips import attack as attack
+    from sottovoce.api.audit_model import audit as audit
     from sottovoce.api.certifying import Certificates as Certificates
     from sottovoce.api.certifying import certify as certify
+    from sottovoce.api.finished_run import Run as Run
+    from sottovoce.api.finished_run import read_run as read_run
     from sottovoce.api.measuring import measure as measure
-    from sottovoce.api.models import Clips as Clips
-    from sottovoce.api.models import open_data as open_data
-    from sottovoce.api.models import open_model as open_model
+    from sottovoce.api.open_parts import Clips as Clips
+    from sottovoce.api.open_parts import open_data as open_data
+    from sottovoce.api.open_parts import open_model as open_model
     from sottovoce.api.registering import register as register
-    from sottovoce.api.runs import Run as Run
-    from sottovoce.api.runs import read_run as read_run
     from sottovoce.core.attack import Attack as Attack
     from sottovoce.core.attack import Best as Best
     from sottovoce.core.attack import Trial as Trial

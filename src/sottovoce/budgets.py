@@ -9,6 +9,6 @@ if TYPE_CHECKING:
     from sottovoce.core.budget import DbMax as DbMax
     from sottovoce.core.budget import LInf as LInf
     from sottovoce.core.budget import Snr as Snr
-    from sottovoce.perception.audible import Audible as Audible
+    from sottovoce.perception.audible_budget import Audible as Audible
 else:
     __getattr__, __dir__ = lazy(__name__, registered("budget"))

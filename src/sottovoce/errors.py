@@ -30,7 +30,7 @@ class UnknownName(InputError):
         super().__init__(f"unknown {kind} {name!r}: {hint}")
 
 
-class MissingPower(SottovoceError, TypeError):
+class MissingCapability(SottovoceError, TypeError):
     """An attack or a vote needs something of a target that this target does not offer."""
 
 

@@ -19,8 +19,8 @@ from sottovoce.core.budget import L2, Ball, LInf, Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade, Force, Goal
 from sottovoce.core.target import Target
-from sottovoce.errors import InputError, MissingPower
-from sottovoce.targets.classifier import ModuleClassifier
+from sottovoce.errors import InputError, MissingCapability
+from sottovoce.targets.families.classifier import ModuleClassifier
 
 DRAWS = Draws(0)
 CLEAN = [0.5, 0.25, -0.25, 0.125]
@@ -239,7 +239,7 @@ def test_logit_ratio_needs_scores_of_three_classes() -> None:
     clean = AudioBatch.of([CLEAN], 200)
     with pytest.raises(InputError, match=r"3 or more classes.*got 2"):
         ApgdDlr()(linear([[0.0] * 4] * 2, [1.0, 0.0]), clean, Evade(), L2(0.1), draws=DRAWS)
-    with pytest.raises(MissingPower, match="Scores"):
+    with pytest.raises(MissingCapability, match="Scores"):
         ApgdDlr()(Hill(lambda waveforms: waveforms.sum(dim=1)), clean, Evade(), L2(0.1), draws=DRAWS)
 
 

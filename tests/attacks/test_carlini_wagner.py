@@ -16,7 +16,7 @@ from sottovoce.core.budget import L2, LInf, Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade, Force, Goal
 from sottovoce.errors import InputError
-from sottovoce.targets.classifier import ModuleClassifier
+from sottovoce.targets.families.classifier import ModuleClassifier
 
 DRAWS = Draws(0)
 STEP = 1 / 32768

@@ -16,7 +16,7 @@ from sottovoce.core.budget import L2, LInf, Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade, Force, ForceNearest
 from sottovoce.core.target import Matches, Target
-from sottovoce.errors import InputError, MissingPower
+from sottovoce.errors import InputError, MissingCapability
 from sottovoce.testing import ToyAttention, ToyCtc, ToyTransducer, check_attack, clips_for
 
 DRAWS = Draws(0)
@@ -274,7 +274,7 @@ def test_goals_and_targets_that_do_not_fit_are_refused() -> None:
     clean = clips_for(ToyCtc())
     with pytest.raises(InputError, match="goal of kind Become"):
         CarliniWagnerAsr()(ToyCtc(), clean, Evade(), LInf(0.1), draws=DRAWS)
-    with pytest.raises(MissingPower):
+    with pytest.raises(MissingCapability):
         CarliniWagnerAsr()(ToyTransducer(), clean, Force("a"), LInf(0.1), draws=DRAWS)
     with pytest.raises(InputError, match="fits 5 frames"):
         CarliniWagnerAsr()(ToyCtc(), clean, Force("abcabc"), LInf(0.1), draws=DRAWS)

@@ -15,7 +15,7 @@ from sottovoce.core.budget import L2, Ball, LInf, Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade, Force, Goal
 from sottovoce.errors import GradientError, InputError
-from sottovoce.targets.classifier import ModuleClassifier
+from sottovoce.targets.families.classifier import ModuleClassifier
 
 DRAWS = Draws(0)
 CLEAN = [0.5, 0.25, -0.25, 0.125]

@@ -16,7 +16,7 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade, Force, Goal, Language
 from sottovoce.core.target import Languages, Target
 from sottovoce.errors import InputError
-from sottovoce.targets.classifier import Classifier
+from sottovoce.targets.families.classifier import Classifier
 from sottovoce.testing import ToyAttention, ToyCtc, check_attack
 
 RATE = 16000

@@ -14,7 +14,7 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade, Force
 from sottovoce.core.target import Target
 from sottovoce.errors import InputError
-from sottovoce.perception.masking import Masker
+from sottovoce.perception.masking.threshold import Masker
 from sottovoce.testing import ToyAttention, ToyCtc, check_attack, clips_for
 
 DRAWS = Draws(0)

@@ -9,15 +9,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sottovoce.attacks.noise import WhiteNoise
 from sottovoce.attacks.pgd import Fgsm, Pgd
+from sottovoce.attacks.white_noise import WhiteNoise
 from sottovoce.core.attack import Attack
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import L2, Ball, DbMax, LInf, Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade, Force, Goal
 from sottovoce.errors import InputError
-from sottovoce.targets.classifier import ModuleClassifier
+from sottovoce.targets.families.classifier import ModuleClassifier
 
 DRAWS = Draws(0)
 CLEAN = [0.5, 0.25, -0.25, 0.125]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sottovoce.attacks.taori import Pace, Taori, high_passed
+from sottovoce.attacks.taori import SearchPace, Taori, high_passed
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import L2, LInf, Snr
 from sottovoce.core.draws import Draws
@@ -67,7 +67,7 @@ def test_rate_follows_the_gain() -> None:
     """0.9 x 0.005 + 0.0001 / 0.05 = 0.0065, whose nearest quarter of an octave is 2^-7.25 = 0.00657.
 
     The first generation has nothing to compare with, and one without a change leaves the rate alone."""
-    pace = Pace(silent(TIME, TIME), LInf(0.1), 0.005, 2.0)
+    pace = SearchPace(silent(TIME, TIME), LInf(0.1), 0.005, 2.0)
     pace.adapt([0, 1], torch.tensor([1.0, 1.0]), 0.9, 1e-4)
     assert pace.rate.tolist() == [0.005, 0.005]
     pace.adapt([0, 1], torch.tensor([1.05, 1.0]), 0.9, 1e-4)
@@ -78,8 +78,8 @@ def test_rate_follows_the_gain() -> None:
 
 def test_level_of_a_sample() -> None:
     """0.1 in the cube; 0.8 / sqrt(400) = 0.04 in the ball."""
-    assert Pace(silent(400), LInf(0.1), 0.005, 2.0).level.tolist() == pytest.approx([0.1])
-    assert Pace(silent(400), L2(0.8), 0.005, 2.0).level.tolist() == pytest.approx([0.04])
+    assert SearchPace(silent(400), LInf(0.1), 0.005, 2.0).level.tolist() == pytest.approx([0.1])
+    assert SearchPace(silent(400), L2(0.8), 0.005, 2.0).level.tolist() == pytest.approx([0.04])
 
 
 @pytest.mark.parametrize("goal", [Evade(), Force("hello")], ids=["evade", "force"])

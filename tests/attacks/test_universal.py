@@ -11,15 +11,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from sottovoce.attacks.universal import Accumulation, Crowd, Leader, Uap, UapHc
+from sottovoce.attacks.universal_deepfool import Accumulation, Crowd, Leader, Uap, UapHc
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import L2, DbMax, LInf, Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade, Force
 from sottovoce.core.target import Target
-from sottovoce.core.universal import Perturbation
-from sottovoce.errors import InputError, MissingPower
-from sottovoce.targets.classifier import Classifier
+from sottovoce.core.universal_attack import Perturbation
+from sottovoce.errors import InputError, MissingCapability
+from sottovoce.targets.families.classifier import Classifier
 
 RATE = 16000
 TIME = 400
@@ -275,7 +275,7 @@ def test_a_lost_push_is_not_tried_twice() -> None:
 
 @BOTH
 def test_bad_input(attack: Accumulation) -> None:
-    with pytest.raises(MissingPower, match="Deaf offers no Scores"):
+    with pytest.raises(MissingCapability, match="Deaf offers no Scores"):
         attack.fit(Deaf(), [margins(2)], Evade(), L2(0.1), draws=Draws(0))
     with pytest.raises(InputError, match="got none"):
         attack.fit(Plane(), [], Evade(), L2(0.1), draws=Draws(0))

@@ -15,9 +15,9 @@ from sottovoce.core.budget import L2, Ball, Budget, LInf, Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade, Force, Goal, Language, Prefix
 from sottovoce.core.target import Languages, Target
-from sottovoce.core.universal import Perturbation
-from sottovoce.errors import InputError, MissingPower
-from sottovoce.targets.classifier import Classifier
+from sottovoce.core.universal_attack import Perturbation
+from sottovoce.errors import InputError, MissingCapability
+from sottovoce.targets.families.classifier import Classifier
 from sottovoce.testing import ToyAttention, ToyClassifier, ToyCtc, check_universal
 
 RATE = 16000
@@ -225,7 +225,7 @@ def test_bad_input() -> None:
     attack, clips = UniversalGradient(), [batch_of(-0.5)]
     with pytest.raises(InputError, match="budget of kind Ball, got everything"):
         attack.fit(Plane(), clips, Evade(), Whole(), draws=Draws(0))
-    with pytest.raises(MissingPower, match="offers no Languages"):
+    with pytest.raises(MissingCapability, match="offers no Languages"):
         attack.fit(Plane(), clips, Language("it"), L2(0.1), draws=Draws(0))
     with pytest.raises(InputError, match="at least one batch"):
         attack.fit(Plane(), [], Evade(), L2(0.1), draws=Draws(0))

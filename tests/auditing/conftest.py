@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sottovoce import registry
-from sottovoce.auditing.store import RunFolder
+from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.core.record import read_records
 
 DEFENSES = """

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from sottovoce.auditing.flags import Check
-from sottovoce.auditing.plan import Plan, make_plan
-from sottovoce.auditing.run import run_audit
-from sottovoce.auditing.sanity import examine
-from sottovoce.auditing.store import RunFolder
-from sottovoce.auditing.summary import summarise
-from sottovoce.auditing.work import assemble
+from sottovoce.auditing.checks.flags import SanityCheck
+from sottovoce.auditing.checks.sanity import examine
+from sottovoce.auditing.plan.plan_file import Plan, make_plan
+from sottovoce.auditing.results.summary import summarise
+from sottovoce.auditing.run.driver import run_audit
+from sottovoce.auditing.run.run_cell import assemble
+from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.core.transform import Averaged, Defended
 from sottovoce.core.vote import Voted
 from sottovoce.testing.toys import ToyClassifier
@@ -46,7 +46,7 @@ def reached(folder: RunFolder) -> dict[str, int]:
     return found
 
 
-def checks(plan: Plan, folder: RunFolder) -> dict[str, Check]:
+def checks(plan: Plan, folder: RunFolder) -> dict[str, SanityCheck]:
     summary = summarise(plan, folder.records())
     return {check.kind: check for check in examine(plan, summary, folder.probes())}
 

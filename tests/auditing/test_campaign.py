@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from sottovoce.auditing import campaign
-from sottovoce.auditing.campaign import is_grid, run_folders, run_grid
-from sottovoce.auditing.grid import Grid, make_grid
-from sottovoce.auditing.lock import hold
-from sottovoce.auditing.plan import Plan, read_plan
-from sottovoce.auditing.run import run_audit
-from sottovoce.auditing.stop import ASKED
+from sottovoce.auditing.plan.plan_file import Plan, read_plan
+from sottovoce.auditing.plan.plan_grid import Grid, make_grid
+from sottovoce.auditing.run import run_grid as campaign
+from sottovoce.auditing.run.driver import run_audit
+from sottovoce.auditing.run.folder_lock import hold
+from sottovoce.auditing.run.run_grid import is_grid, run_folders, run_grid
+from sottovoce.auditing.run.stop_signal import ASKED
 from sottovoce.core.record import EVERY
 from sottovoce.errors import InputError, SottovoceError, Stopped
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 import yaml
 
-from sottovoce.auditing import certify as module
-from sottovoce.auditing import certify_store as store
-from sottovoce.auditing.certify import CertifyPlan, run_certify
-from sottovoce.auditing.certify_store import Certified, CertifyFolder, read_curve
-from sottovoce.auditing.lock import hold
-from sottovoce.errors import InputError, MissingPower, StoreError
+from sottovoce.auditing.certificates import certify_folder as store
+from sottovoce.auditing.certificates import certify_run as module
+from sottovoce.auditing.certificates.certify_folder import CertifiedClip, CertifyFolder, read_curve
+from sottovoce.auditing.certificates.certify_run import CertifyPlan, run_certify
+from sottovoce.auditing.run.folder_lock import hold
+from sottovoce.errors import InputError, MissingCapability, StoreError
 
 # Clips are constant at 1000, 2000, 3000 of 32768 in 400, 800, 640 samples: 0.61, 1.7 and 2.3 away from zero.
 # That is far beyond what 128 passes at sigma 0.1 can certify: 0.001^(1/128) = 0.947464 gives 1.620742 sigma.
@@ -256,7 +256,7 @@ def test_a_plan_that_does_not_suit_the_model_stops_before_any_work(
 ) -> None:
     with pytest.raises(InputError, match="names classes"):
         run_certify(plan_for(mean_model, wer=0.5), tmp_path / "run", device="cpu")
-    with pytest.raises(MissingPower, match="majority"):
+    with pytest.raises(MissingCapability, match="majority"):
         run_certify(plan_for(mean_model, defense="gaussian+rover"), tmp_path / "run", device="cpu")
     with pytest.raises(InputError, match="which draws"):
         run_certify(plan_for(mean_model, defense="gaussian+gaussian"), tmp_path / "run", device="cpu")
@@ -279,10 +279,10 @@ def test_the_embedded_recogniser_is_certified(tmp_path: Path) -> None:
     assert yaml.safe_load((tmp_path / "run" / "certify.yaml").read_text())["wer"] == 0.25
 
 
-def made(clip: str, radius: float | None, right: bool, *, errors: int | None = None) -> Certified:
+def made(clip: str, radius: float | None, right: bool, *, errors: int | None = None) -> CertifiedClip:
     snr = None if radius is None else 20 * math.log10(1.0 / radius)
     words = None if errors is None else 4
-    return Certified(
+    return CertifiedClip(
         clip=clip, status="ok", radius=radius, snr_db=snr, right=right, passes=10, errors=errors, words=words
     )
 
@@ -293,7 +293,7 @@ def test_the_curve_by_hand() -> None:
         made("b", 0.01, True),  # 40 dB
         made("c", 0.1, False),
         made("d", None, True),
-        Certified(clip="e", status="failed", reason="broken"),
+        CertifiedClip(clip="e", status="failed", reason="broken"),
     ]
     curve = read_curve(records, sigma=0.05, radii=[0.0, 0.01, 0.05, 0.2], snrs=[10.0, 20.0, 39.0, 41.0])
     assert curve.clips == 4

@@ -8,22 +8,22 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from sottovoce.auditing.estimate.estimate import estimate
-from sottovoce.auditing.grid import make_grid
-from sottovoce.auditing.opening import open_target
-from sottovoce.auditing.plan import Plan, make_plan
-from sottovoce.auditing.run import run_audit
-from sottovoce.auditing.sanity import examine
-from sottovoce.auditing.summary import summarise
-from sottovoce.cli.show import grid_table, summary_table
+from sottovoce.auditing.checks.sanity import examine
+from sottovoce.auditing.estimate.run_estimate import estimate
+from sottovoce.auditing.plan.plan_file import Plan, make_plan
+from sottovoce.auditing.plan.plan_grid import make_grid
+from sottovoce.auditing.results.summary import summarise
+from sottovoce.auditing.run.driver import run_audit
+from sottovoce.cli.summary_table import grid_table, summary_table
 from sottovoce.core.attack import listen
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.errors import InputError
-from sottovoce.leaderboard.make import make_claims
-from sottovoce.leaderboard.read import read_run
-from sottovoce.leaderboard.site import write_site
-from sottovoce.report.html import write_report
+from sottovoce.leaderboard.claims.make_claims import make_claims
+from sottovoce.leaderboard.fast_summary import read_run
+from sottovoce.leaderboard.static_site import write_site
+from sottovoce.report.report_page import write_report
+from sottovoce.targets.open_target import open_target
 from sottovoce.testing import ToyClassifier
 
 # Of the six clips five are heard right: Clopper-Pearson from 0.3588 to 0.9958, as SciPy's binomtest has it.

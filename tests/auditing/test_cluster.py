@@ -22,19 +22,20 @@ from typing import Any
 import pytest
 import torch
 
-from sottovoce.auditing.engines import cluster, station
-from sottovoce.auditing.engines.address import check_address, split
-from sottovoce.auditing.engines.cluster import Cluster
-from sottovoce.auditing.engines.station import check_version, own_device, pack, unpack
-from sottovoce.auditing.opening import open_target
-from sottovoce.auditing.plan import Plan, make_plan
-from sottovoce.auditing.run import run_audit
-from sottovoce.auditing.store import RunFolder
+from sottovoce.auditing.engines import ray_engine as cluster
+from sottovoce.auditing.engines import ray_worker as station
+from sottovoce.auditing.engines.ray_address import check_address, split
+from sottovoce.auditing.engines.ray_engine import RayEngine
+from sottovoce.auditing.engines.ray_worker import check_version, own_device, pack, unpack
+from sottovoce.auditing.plan.plan_file import Plan, make_plan
+from sottovoce.auditing.run.driver import run_audit
+from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.record import Record, read_records
 from sottovoce.core.target import Target
 from sottovoce.errors import InputError, MissingExtra
+from sottovoce.targets.open_target import open_target
 
 # Ray reads these when it is imported. Its nodes listen everywhere: a token keeps others out.
 for _name, _value in {
@@ -55,7 +56,7 @@ import time
 from pathlib import Path
 
 import torch
-from sottovoce.targets.classifier import ModuleClassifier
+from sottovoce.targets.families.classifier import ModuleClassifier
 
 PLACE = Path(__file__).parent / "pids"
 
@@ -154,9 +155,9 @@ def wait_for(ready: Callable[[], bool], what: str, node: Node) -> None:
         time.sleep(0.2)
 
 
-def join(address: str, count: int = 2, **settings: Any) -> Cluster:
+def join(address: str, count: int = 2, **settings: Any) -> RayEngine:
     """An engine on a cluster, once it has so many nodes."""
-    engine = Cluster(address, **{"device": "cpu", **settings})
+    engine = RayEngine(address, **{"device": "cpu", **settings})
     end = time.monotonic() + START_SECONDS
     while sum(node["Alive"] for node in engine._ray.nodes()) < count:
         if time.monotonic() > end:
@@ -222,7 +223,7 @@ def test_a_local_cluster_gives_the_records_of_one_process(tmp_path: Path) -> Non
     pytest.importorskip("ray")
     plan = small_plan("keyword", "embedded", limit=6, audio="none")
     wanted = run_audit(plan, tmp_path / "here", device="cpu")
-    with Cluster(workers=2, device="cpu", store_bytes=STORE_BYTES) as engine:
+    with RayEngine(workers=2, device="cpu", store_bytes=STORE_BYTES) as engine:
         assert engine.workers == 2
         found = run_audit(plan, tmp_path / "ray", engine=engine)
     check_same(found, wanted)
@@ -318,7 +319,7 @@ def test_mistakes_on_a_worker_come_back_as_they_are(
     with join(nodes[0]) as engine:
         # Data that the driver sees and the workers do not.
         plan = small_plan(mean_model, str(mean_clips))
-        monkeypatch.setattr(cluster.Cluster, "_order", hidden(cluster.Cluster._order, mean_clips))
+        monkeypatch.setattr(cluster.RayEngine, "_order", hidden(cluster.RayEngine._order, mean_clips))
         with pytest.raises(InputError, match=r"-elsewhere: expected a folder"):
             run_audit(plan, tmp_path / "hidden", engine=engine)
         monkeypatch.undo()
@@ -331,7 +332,7 @@ def test_mistakes_on_a_worker_come_back_as_they_are(
 def hidden(order: Any, clips: Path) -> Any:
     """Orders whose plans name another place than the driver's."""
 
-    def changed(self: Cluster, task: Any) -> Any:
+    def changed(self: RayEngine, task: Any) -> Any:
         made = order(self, task)
         plan = task.plan.model_copy(update={"data": f"{clips}-elsewhere"})
         return replace(made, task=replace(task, plan=plan))
@@ -371,7 +372,7 @@ def test_a_target_that_cannot_be_sent_is_opened_by_name(
 def test_an_address_where_nothing_answers() -> None:
     began = time.monotonic()
     with pytest.raises(InputError, match=r"expected a Ray cluster at 127\.0\.0\.1:\d+, got no answer"):
-        Cluster(f"127.0.0.1:{free_port()}")
+        RayEngine(f"127.0.0.1:{free_port()}")
     assert time.monotonic() - began < 15
 
 
@@ -387,13 +388,13 @@ def test_an_address_where_something_else_answers(answer: bytes) -> None:
 
         threading.Thread(target=serve, daemon=True).start()
         with pytest.raises(InputError, match="got another kind of server"):
-            Cluster(f"ray://127.0.0.1:{server.getsockname()[1]}")
+            RayEngine(f"ray://127.0.0.1:{server.getsockname()[1]}")
 
 
 @pytest.mark.parametrize("address", ["", "somewhere", "host:", "host:port", ":6379", "host:70000"])
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(InputError, match=r"expected an address like 10\.0\.0\.1:6379"):
-        Cluster(address)
+        RayEngine(address)
 
 
 def test_addresses_are_taken_apart() -> None:
@@ -408,13 +409,13 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(cluster, "import_module", fail)
     with pytest.raises(MissingExtra, match=r'pip install "sottovoce\[ray\]"'):
-        Cluster()
+        RayEngine()
 
 
 @pytest.mark.parametrize("setting", ["workers", "cpus"])
 def test_no_workers_are_refused(setting: str) -> None:
     with pytest.raises(InputError, match=f"expected {setting} of 1 or more, got 0"):
-        Cluster(**{setting: 0})
+        RayEngine(**{setting: 0})
 
 
 @pytest.mark.parametrize(

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from sottovoce.auditing.certify import vote_passes
-from sottovoce.auditing.defense import Defense
-from sottovoce.auditing.plan import make_plan
+from sottovoce.auditing.certificates.certify_run import vote_passes
+from sottovoce.auditing.plan.plan_file import make_plan
 from sottovoce.core.transform import Defended
 from sottovoce.core.vote import Voted
+from sottovoce.defenses.defense_text import Defense
 from sottovoce.defenses.denoiser import FOLDER, Denoise
 from sottovoce.defenses.quantise import Quantise
 from sottovoce.defenses.smoothing import Gaussian
 from sottovoce.defenses.votes import Majority
 from sottovoce.errors import InputError
-from sottovoce.leaderboard.certificates import transforms as certificate_transforms
+from sottovoce.leaderboard.certificate_rows import transforms as certificate_transforms
 from sottovoce.testing import ToyClassifier
 
 

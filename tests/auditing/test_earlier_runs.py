@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 import sottovoce
-from sottovoce.auditing import plan
-from sottovoce.auditing.certify_store import CertifyFolder
-from sottovoce.auditing.store import RunFolder
-from sottovoce.auditing.summary import summarise
+from sottovoce.auditing.certificates.certify_folder import CertifyFolder
+from sottovoce.auditing.plan import plan_file as plan
+from sottovoce.auditing.results.summary import summarise
+from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.cli.main import app
 from sottovoce.errors import InputError
 

@@ -13,18 +13,27 @@ import numpy as np
 import pytest
 import soundfile
 
-from sottovoce.auditing.bench import Bench
-from sottovoce.auditing.engines import worker
+from sottovoce.auditing.engines import pool_worker as worker
 from sottovoce.auditing.engines.engine import Engine
-from sottovoce.auditing.engines.inline import Inline
-from sottovoce.auditing.engines.pool import Pool, find_devices, share_cores
-from sottovoce.auditing.engines.station import Order, Station
-from sottovoce.auditing.plan import Plan, make_plan
-from sottovoce.auditing.run import run_audit
-from sottovoce.auditing.store import RunFolder
-from sottovoce.auditing.summary import summarise
-from sottovoce.auditing.task import AttackTask, Done, FitTask, Lost, RepeatTask, Task, Unopened, halves
-from sottovoce.auditing.work import Runner
+from sottovoce.auditing.engines.inline_engine import InlineEngine
+from sottovoce.auditing.engines.pool_engine import PoolEngine, find_devices, share_cores
+from sottovoce.auditing.engines.ray_worker import Order, RayWorker
+from sottovoce.auditing.plan.plan_file import Plan, make_plan
+from sottovoce.auditing.results.summary import summarise
+from sottovoce.auditing.run.driver import run_audit
+from sottovoce.auditing.run.executor import Executor
+from sottovoce.auditing.run.run_cell import CellRunner
+from sottovoce.auditing.run.run_folder import RunFolder
+from sottovoce.auditing.run.tasks import (
+    AttackTask,
+    FinishedTask,
+    FitTask,
+    LostTask,
+    RepeatTask,
+    Task,
+    Unopened,
+    halves,
+)
 from sottovoce.core.record import EVERY, LOADING, read_records
 from sottovoce.core.target import Target
 from sottovoce.errors import InputError, StoreError
@@ -41,13 +50,13 @@ class Scripted(Engine):
     """
 
     def __init__(self, deadly: Iterable[str] = (), times: int = 99, locked: Iterable[str] = ()) -> None:
-        self.here, self.deadly, self.times, self.locked = Bench("cpu"), set(deadly), times, set(locked)
+        self.here, self.deadly, self.times, self.locked = Executor("cpu"), set(deadly), times, set(locked)
         self.seen: list[tuple[str, tuple[str, ...]]] = []
 
     def offer(self, model: str, target: Target) -> None:
         self.here.offer(model, target)
 
-    def run(self, tasks: Iterable[Task], stop: Callable[[], bool]) -> Iterator[Done | Lost]:
+    def run(self, tasks: Iterable[Task], stop: Callable[[], bool]) -> Iterator[FinishedTask | LostTask]:
         for task in list(tasks):
             if isinstance(task, RepeatTask):
                 yield self.here.do(task)
@@ -60,7 +69,7 @@ class Scripted(Engine):
                 self.deadly & set(clips) or (isinstance(task, FitTask) and "fit" in self.deadly)
             ):
                 self.times -= 1
-                yield Lost(task, "ended by SIGKILL")
+                yield LostTask(task, "ended by SIGKILL")
             else:
                 yield self.here.do(pickle.loads(pickle.dumps(task)))
 
@@ -155,7 +164,7 @@ def test_a_clip_that_cannot_be_loaded_is_recorded_once(
 def test_clean_sounds_are_sent_once_a_run(mean_model: str, mean_clips: Path) -> None:
     plan = mean_plan(mean_model, mean_clips, audio="all", budgets=["snr(db=3)", "snr(db=-3)"])
     quiet, loud = (cell.id for cell in plan.cells())
-    bench, clips = Bench("cpu"), ("up/0", "up/1")
+    bench, clips = Executor("cpu"), ("up/0", "up/1")
 
     def paths(cell: str, run: str) -> list[str]:
         return [path for path, _ in bench.do(AttackTask(plan, cell, clips, run=run)).sounds]
@@ -171,7 +180,7 @@ def test_clean_sounds_are_sent_once_a_run(mean_model: str, mean_clips: Path) -> 
 def test_a_worker_without_the_clip_says_so(mean_model: str, mean_clips: Path) -> None:
     plan = mean_plan(mean_model, mean_clips)
     with pytest.raises(InputError, match=r"expected the clip 'up/9' in .*same clips"):
-        Bench("cpu").do(AttackTask(plan, plan.cells()[0].id, ("up/9",)))
+        Executor("cpu").do(AttackTask(plan, plan.cells()[0].id, ("up/9",)))
 
 
 def test_inline_takes_no_task_once_it_is_to_stop(mean_model: str, mean_clips: Path) -> None:
@@ -183,7 +192,7 @@ def test_inline_takes_no_task_once_it_is_to_stop(mean_model: str, mean_clips: Pa
             handed.append(clip)
             yield AttackTask(plan, plan.cells()[0].id, (clip,))
 
-    with Inline("cpu") as engine:
+    with InlineEngine("cpu") as engine:
         done = [outcome.task for outcome in engine.run(tasks(), lambda: len(handed) == 2)]
     assert handed == ["up/0", "up/1"] and len(done) == 2
 
@@ -207,17 +216,17 @@ def test_every_gpu_has_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
     assert find_devices() == ("cuda:0", "cuda:1", "cuda:2", "cuda:3")
-    with Pool() as pool:
+    with PoolEngine() as pool:
         assert (pool.workers, pool.device) == (4, "cuda:0, cuda:1, cuda:2, cuda:3")
-    with Pool(2, ["cpu"]) as pool:
+    with PoolEngine(2, ["cpu"]) as pool:
         assert (pool.workers, pool.device) == (2, "cpu")
     with pytest.raises(InputError, match="1 worker or more, got 0"):
-        Pool(0)
+        PoolEngine(0)
 
 
 CROWDED = """
 import torch
-from sottovoce.targets.classifier import ModuleClassifier
+from sottovoce.targets.families.classifier import ModuleClassifier
 
 
 class Mean(torch.nn.Module):
@@ -263,9 +272,9 @@ def test_a_batch_that_does_not_fit_is_halved(
 def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many clips were tried at once, each time."""
     found: list[int] = []
-    tried = Runner._tried
+    tried = CellRunner._tried
     monkeypatch.setattr(
-        Runner, "_tried", lambda self, clips: (found.append(len(clips)), tried(self, clips))[1]
+        CellRunner, "_tried", lambda self, clips: (found.append(len(clips)), tried(self, clips))[1]
     )
     return found
 
@@ -314,7 +323,7 @@ def test_processes_give_the_same_records(
         probe=3,
     )
     whole = run_audit(plan, tmp_path / "whole", device="cpu")
-    with Pool(2, ["cpu"]) as pool:
+    with PoolEngine(2, ["cpu"]) as pool:
         shared = run_audit(plan, tmp_path / "shared", engine=pool)
     same_runs(shared.path, whole.path)
     assert len(list(whole.probes())) > 0
@@ -330,7 +339,7 @@ def test_processes_give_the_same_records(
 
 @pytest.mark.slow
 def test_a_key_that_is_struck_while_a_worker_starts_is_not_for_it() -> None:
-    with Pool(1, ["cpu"]) as pool:
+    with PoolEngine(1, ["cpu"]) as pool:
         member = pool._start(0)
         for number in (signal.SIGINT, signal.SIGTERM):
             os.kill(member.process.pid or 0, number)
@@ -340,19 +349,19 @@ def test_a_key_that_is_struck_while_a_worker_starts_is_not_for_it() -> None:
 @pytest.mark.slow
 def test_what_a_worker_raises_is_raised_here(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
     plan = mean_plan(mean_model, mean_clips)
-    with Pool(1, ["cpu"]) as pool:
+    with PoolEngine(1, ["cpu"]) as pool:
         with pytest.raises(InputError, match="expected the clip 'up/9'"):
             list(pool.run([AttackTask(plan, plan.cells()[0].id, ("up/9",))], lambda: False))
         with pytest.raises(Unopened, match=r"^KeyError: 'nothing'$"):
             list(pool.run([AttackTask(plan, "nothing", ("up/0",))], lambda: False))
         # It lives on.
         (done,) = pool.run([AttackTask(plan, plan.cells()[0].id, ("up/0",))], lambda: False)
-        assert isinstance(done, Done) and done.records[0].clip == "up/0"
+        assert isinstance(done, FinishedTask) and done.records[0].clip == "up/0"
 
 
 EXITING = """
 import sys
-from sottovoce.targets.classifier import ModuleClassifier
+from sottovoce.targets.families.classifier import ModuleClassifier
 from mean_model import Mean
 
 
@@ -378,13 +387,13 @@ def test_a_worker_answers_where_a_model_exits(mean_model: str, mean_clips: Path,
     plan = mean_plan("python:exiting_model:make", mean_clips)
     clips = ("down/0", "down/1", "up/0", "up/1")
     task = AttackTask(plan, plan.cells()[0].id, clips)
-    for done in (worker._answer(Bench("cpu"), task), Station().do(_order(task), "cpu", None)):
-        assert isinstance(done, Done)
+    for done in (worker._answer(Executor("cpu"), task), RayWorker().do(_order(task), "cpu", None)):
+        assert isinstance(done, FinishedTask)
         failed = {record.clip: record.reason for record in done.records if record.status == "failed"}
         assert set(failed) == {"down/1", "up/1"} and "got SystemExit: 7" in failed["up/1"]
     plan = mean_plan("python:exiting_model:refuse", mean_clips)
     task = AttackTask(plan, plan.cells()[0].id, clips)
-    answer = worker._answer(Bench("cpu"), task)
+    answer = worker._answer(Executor("cpu"), task)
     assert isinstance(answer, worker.Raised) and answer.kind is Unopened and "SystemExit: 7" in answer.text
 
 
@@ -392,7 +401,7 @@ def test_a_worker_answers_where_a_model_exits(mean_model: str, mean_clips: Path,
 def test_a_pool_lives_on_where_a_model_exits(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
     (tmp_path / "exiting_model.py").write_text(EXITING)
     plan = mean_plan("python:exiting_model:make", mean_clips)
-    with Pool(1, ["cpu"]) as pool:
+    with PoolEngine(1, ["cpu"]) as pool:
         records = list(run_audit(plan, tmp_path / "run", engine=pool).records())
     failed = {record.clip: record.reason for record in records if record.status == "failed"}
     # Not "the worker died over it".

@@ -8,22 +8,29 @@ import torch
 import yaml
 from typer.testing import CliRunner
 
-from sottovoce.auditing.estimate import estimate as estimate_module
-from sottovoce.auditing.estimate.cost import Cost, Timed, draw_out, steps_of
-from sottovoce.auditing.estimate.counted import Counted
-from sottovoce.auditing.estimate.estimate import Estimate, Line, Recorded, estimate, seconds_each, suggest
-from sottovoce.auditing.estimate.memory import current_bytes, peak_bytes, reset_peak
-from sottovoce.auditing.estimate.tryout import Found, compare
-from sottovoce.auditing.estimate.unfit import Rules
-from sottovoce.auditing.opening import open_target
-from sottovoce.auditing.parts import Part
-from sottovoce.auditing.plan import Plan, make_plan
-from sottovoce.auditing.store import RunFolder
+from sottovoce.auditing.estimate import run_estimate as estimate_module
+from sottovoce.auditing.estimate.attack_cost import Cost, Timed, draw_out, steps_of
+from sottovoce.auditing.estimate.pass_counter import Counted
+from sottovoce.auditing.estimate.peak_memory import current_bytes, peak_bytes, reset_peak
+from sottovoce.auditing.estimate.run_estimate import (
+    EstimateLine,
+    Recorded,
+    RunEstimate,
+    estimate,
+    seconds_each,
+    suggest,
+)
+from sottovoce.auditing.estimate.trial_runs import MeasuredCosts, compare
+from sottovoce.auditing.estimate.unfit_cells import Rules
+from sottovoce.auditing.plan.plan_file import Plan, make_plan
+from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.cli.main import app
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.record import EVERY, LOADING, Record
-from sottovoce.core.target import Frames, Scores
+from sottovoce.core.target import CtcFrames, Scores
+from sottovoce.registry.part_text import Part
+from sottovoce.targets.open_target import open_target
 from sottovoce.testing.toys import ToyClassifier
 
 ABOUT = {"run": "abc123", "started": "", "device": "cpu", "machine": "Linux", "versions": {}}
@@ -37,7 +44,7 @@ def make(model: str, **settings: object) -> Plan:
     return make_plan(base | settings)
 
 
-def foresee(plan: Plan, out: Path = Path("nowhere"), **how: object) -> Estimate:
+def foresee(plan: Plan, out: Path = Path("nowhere"), **how: object) -> RunEstimate:
     return estimate("run", plan, open_target(plan.model, "cpu"), out, device="cpu", **how)  # type: ignore[arg-type]
 
 
@@ -52,7 +59,7 @@ def test_every_clip_that_goes_through_a_target_is_counted() -> None:
     torch.autograd.grad(loss.sum(), leaf)
     assert (counted.counts.forward, counted.counts.backward) == (6, 3)
     # It has the powers of what it counts, and no other.
-    assert (counted.offers(Scores), counted.offers(Frames)) == (True, False)
+    assert (counted.offers(Scores), counted.offers(CtcFrames)) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -191,10 +198,10 @@ def test_sanity_probes_take_up_to_three_times_the_dearest(mean_model: str, mean_
 
 
 def test_totals_as_json() -> None:
-    line = Line(
+    line = EstimateLine(
         "none", "pgd", "plain", "evade", 2, 20, Recorded(4, 1), 15, Timed(Cost(10, 4, 0.5), "measured")
     )
-    found = Estimate("run", "keyword", "embedded", 0, 10, (line,)).to_json(workers=2)
+    found = RunEstimate("run", "keyword", "embedded", 0, 10, (line,)).to_json(workers=2)
     assert (found["forward"], found["backward"], found["seconds"]) == (150, 60, 3.8)
     assert (found["trials"], found["done"], found["failed"], found["todo"]) == (20, 4, 1, 15)
 
@@ -243,12 +250,12 @@ def test_seeds_of_one_plan_are_tried_once(tmp_path: Path, monkeypatch: pytest.Mo
     tried: list[int] = []
     real = estimate_module.try_out
 
-    def watched(plan: Plan, *words: object) -> Found:
+    def watched(plan: Plan, *words: object) -> MeasuredCosts:
         tried.append(plan.seed)
         return real(plan, *words)  # type: ignore[arg-type]
 
     monkeypatch.setattr(estimate_module, "try_out", watched)
-    target, known = open_target("keyword", "cpu"), dict[str, Found]()
+    target, known = open_target("keyword", "cpu"), dict[str, MeasuredCosts]()
     settings = {"attacks": ["noise", "fgsm"], "budgets": ["snr(db=30)"], "limit": 4, "metrics": ["success"]}
     plans = [make_plan({**settings, "seed": seed}) for seed in (0, 1, 2)]
     plans.append(make_plan({**settings, "limit": 3}))

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from sottovoce.auditing.grid import Grid, make_grid
-from sottovoce.auditing.plan import make_plan
+from sottovoce.auditing.plan.plan_file import make_plan
+from sottovoce.auditing.plan.plan_grid import Grid, make_grid
 from sottovoce.core.target import Says
 from sottovoce.errors import InputError, UnknownName
 

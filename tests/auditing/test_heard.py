@@ -6,10 +6,17 @@ import math
 
 import pytest
 
-from sottovoce.auditing.heard import Curve, draw_curve, heard_to_json, inaudible, opinion_of, why_unheard
-from sottovoce.auditing.plan import Plan, make_plan
-from sottovoce.auditing.sanity import examine
-from sottovoce.auditing.summary import Summary, gather, summarise
+from sottovoce.auditing.checks.sanity import examine
+from sottovoce.auditing.plan.plan_file import Plan, make_plan
+from sottovoce.auditing.results.heard_curve import (
+    HeardCurve,
+    draw_curve,
+    heard_to_json,
+    inaudible,
+    opinion_of,
+    why_unheard,
+)
+from sottovoce.auditing.results.summary import Summary, gather, summarise
 from sottovoce.core.record import Record
 
 CELLS = ("pgd_evade_snr-db-20", "pgd_evade_snr-db-40", "noise_evade_snr-db-20", "noise_evade_snr-db-40")
@@ -48,13 +55,13 @@ def summary() -> Summary:
 def test_each_clip_counts_where_it_is_fooled_with_the_least_to_hear() -> None:
     """a at 0.1 (not 0.9), b at 0.4 (at 0.05 it is not fooled), c at no known value; four clips count."""
     found = gather(records())
-    assert draw_curve([found[CELLS[0]], found[CELLS[1]]], "p-heard") == Curve(4, (0.1, 0.4), 1)
-    assert draw_curve([found[CELLS[0]]], "p-heard") == Curve(4, (0.4, 0.9), 1)
+    assert draw_curve([found[CELLS[0]], found[CELLS[1]]], "p-heard") == HeardCurve(4, (0.1, 0.4), 1)
+    assert draw_curve([found[CELLS[0]]], "p-heard") == HeardCurve(4, (0.4, 0.9), 1)
 
 
 def test_shares_have_exact_intervals() -> None:
     """2 of 4: Clopper-Pearson gives 6.76 % to 93.24 %."""
-    curve = Curve(4, (0.1, 0.4), 1)
+    curve = HeardCurve(4, (0.1, 0.4), 1)
     found = curve.up_to(0.4)
     assert (found.value, found.n) == (0.5, 4)
     assert (found.low, found.high) == pytest.approx((0.0676, 0.9324), abs=1e-4)

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sottovoce.auditing.plan import Plan, make_plan
-from sottovoce.auditing.run import run_audit
-from sottovoce.auditing.store import RunFolder
+from sottovoce.auditing.plan.plan_file import Plan, make_plan
+from sottovoce.auditing.run.driver import run_audit
+from sottovoce.auditing.run.run_folder import RunFolder
 
 pytestmark = [
     pytest.mark.slow,
@@ -33,7 +33,7 @@ import time
 from pathlib import Path
 
 import torch
-from sottovoce.targets.classifier import ModuleClassifier
+from sottovoce.targets.families.classifier import ModuleClassifier
 
 
 class Mean(torch.nn.Module):
@@ -54,9 +54,9 @@ PROGRAM = """
 import sys
 from pathlib import Path
 
-from sottovoce.auditing.engines.pool import Pool
-from sottovoce.auditing.plan import make_plan, read_plan
-from sottovoce.auditing.run import run_audit
+from sottovoce.auditing.engines.pool_engine import Pool
+from sottovoce.auditing.plan.plan_file import make_plan, read_plan
+from sottovoce.auditing.run.driver import run_audit
 from sottovoce.errors import SottovoceError
 
 if __name__ == "__main__":

@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sottovoce.auditing.campaign import run_grid
-from sottovoce.auditing.certify import CertifyPlan, run_certify
-from sottovoce.auditing.certify_store import read_curve
-from sottovoce.auditing.estimate.estimate import estimate
-from sottovoce.auditing.grid import make_grid
-from sottovoce.auditing.opening import open_target
-from sottovoce.auditing.plan import Plan, make_plan
-from sottovoce.auditing.run import LOADING, run_audit
-from sottovoce.auditing.summary import summarise
+from sottovoce.auditing.certificates.certify_folder import read_curve
+from sottovoce.auditing.certificates.certify_run import CertifyPlan, run_certify
+from sottovoce.auditing.estimate.run_estimate import estimate
+from sottovoce.auditing.plan.plan_file import Plan, make_plan
+from sottovoce.auditing.plan.plan_grid import make_grid
+from sottovoce.auditing.results.summary import summarise
+from sottovoce.auditing.run.driver import LOADING, run_audit
+from sottovoce.auditing.run.run_grid import run_grid
 from sottovoce.errors import InputError
-from sottovoce.report.html import write_report
+from sottovoce.report.report_page import write_report
+from sottovoce.targets.open_target import open_target
 
 REFUSED = (
     "corpus 'clips': expected labels that the model has a class for, got others for 3 of 9 clips: left (2), "

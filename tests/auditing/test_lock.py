@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from sottovoce.auditing.lock import NAME, hold
-from sottovoce.auditing.plan import make_plan
-from sottovoce.auditing.run import run_audit
+from sottovoce.auditing.plan.plan_file import make_plan
+from sottovoce.auditing.run.driver import run_audit
+from sottovoce.auditing.run.folder_lock import NAME, hold
 from sottovoce.errors import InputError, StoreError
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from sottovoce.auditing.lock import hold
+from sottovoce.auditing.run.folder_lock import hold
 
 with hold(Path(sys.argv[1])):
     print("held", flush=True)

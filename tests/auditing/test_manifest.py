@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sottovoce.auditing.manifest import hash_manifest, take_manifest, tell_changes
-from sottovoce.auditing.plan import Plan, make_plan
-from sottovoce.auditing.run import run_audit
-from sottovoce.auditing.store import UNKNOWN_CORPUS, RunFolder
+from sottovoce.auditing.plan.plan_file import Plan, make_plan
+from sottovoce.auditing.run.corpus_manifest import hash_manifest, take_manifest, tell_changes
+from sottovoce.auditing.run.driver import run_audit
+from sottovoce.auditing.run.run_folder import UNKNOWN_CORPUS, RunFolder
 from sottovoce.data.corpora import open_corpus
 from sottovoce.data.load import load_clip
 from sottovoce.data.pack import save_pack

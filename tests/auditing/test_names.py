@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from sottovoce.auditing.plan import make_plan
-from sottovoce.auditing.run import run_audit
-from sottovoce.auditing.summary import summarise
+from sottovoce.auditing.plan.plan_file import make_plan
+from sottovoce.auditing.results.summary import summarise
+from sottovoce.auditing.run.driver import run_audit
 from sottovoce.core.record import LOADING
 from sottovoce.data.load import Corpus, Entry
 from sottovoce.errors import InputError
-from sottovoce.leaderboard.read import read_run
+from sottovoce.leaderboard.fast_summary import read_run
 
 ROWS = """path,label,id
 clips/up/0.wav,up,*

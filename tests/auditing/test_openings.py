@@ -11,17 +11,18 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from sottovoce.auditing import bench, opening
-from sottovoce.auditing.campaign import run_folders, run_grid
-from sottovoce.auditing.engines.pool import Pool
-from sottovoce.auditing.grid import make_grid
-from sottovoce.auditing.opening import Openings, declared_kind, guess, kind_of
-from sottovoce.auditing.plan import make_plan
-from sottovoce.auditing.run import run_audit
-from sottovoce.auditing.store import RunFolder
+from sottovoce.auditing.engines.pool_engine import PoolEngine
+from sottovoce.auditing.plan.plan_file import make_plan
+from sottovoce.auditing.plan.plan_grid import make_grid
+from sottovoce.auditing.run import executor as bench
+from sottovoce.auditing.run.driver import run_audit
+from sottovoce.auditing.run.run_folder import RunFolder
+from sottovoce.auditing.run.run_grid import run_folders, run_grid
 from sottovoce.cli.main import app
 from sottovoce.core.target import Target
-from sottovoce.leaderboard.claim import Claim
+from sottovoce.leaderboard.claims.claim import Claim
+from sottovoce.targets import open_target as opening
+from sottovoce.targets.open_target import Openings, declared_kind, guess, kind_of
 
 SHARED = {
     "data": "clips", "attacks": ["noise"], "budgets": ["snr(db=-3)"], "probe": 0, "metrics": ["success"],
@@ -94,7 +95,7 @@ def test_the_driver_of_workers_opens_no_more(
     two_models: list[str], opened: Counter[str], tmp_path: Path
 ) -> None:
     grid = make_grid({**SHARED, "targets": two_models, "seeds": [0, 1, 2]})
-    with Pool(2, ["cpu"]) as pool:
+    with PoolEngine(2, ["cpu"]) as pool:
         folders = run_grid(grid, tmp_path / "grid", engine=pool)
     assert [len(list(folder.records())) for folder in folders] == [2] * 6
     # Workers are processes of their own; this is what the driver looks at.

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sottovoce import registry
-from sottovoce.auditing import combine
-from sottovoce.auditing.fit import fitted_cell
-from sottovoce.auditing.grid import make_grid
-from sottovoce.auditing.parts import Part, split_list
-from sottovoce.auditing.plan import Plan, make_plan, read_entries, read_plan
+from sottovoce.auditing.plan import combine_cells as combine
+from sottovoce.auditing.plan.plan_file import Plan, make_plan, read_entries, read_plan
+from sottovoce.auditing.plan.plan_grid import make_grid
+from sottovoce.auditing.run.fitting_clips import fitted_cell
 from sottovoce.errors import InputError, UnknownName
+from sottovoce.registry.part_text import Part, split_list
 from sottovoce.testing.toys import ToyClassifier, toy_random
 
 

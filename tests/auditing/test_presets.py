@@ -4,14 +4,14 @@ from typing import get_args
 
 import pytest
 
-from sottovoce.auditing.grid import make_grid
-from sottovoce.auditing.plan import Plan
-from sottovoce.auditing.presets import PRESETS, Preset, fill, guess
-from sottovoce.auditing.work import assemble
+from sottovoce.auditing.plan.plan_file import Plan
+from sottovoce.auditing.plan.plan_grid import make_grid
+from sottovoce.auditing.plan.plan_presets import PRESETS, Preset, fill, guess
+from sottovoce.auditing.run.run_cell import assemble
 from sottovoce.core.target import Says
 from sottovoce.errors import UnknownName
-from sottovoce.targets.keyword import keyword
-from sottovoce.targets.zoo_recogniser import recogniser
+from sottovoce.targets.zoo.keyword_target import keyword
+from sottovoce.targets.zoo.recogniser_targets import recogniser
 
 
 def plan_of(preset: Preset, says: Says, **settings: object) -> Plan:

@@ -11,22 +11,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sottovoce.auditing.certify import CertifyPlan, run_certify
-from sottovoce.auditing.plan import make_plan
-from sottovoce.auditing.run import run_audit
-from sottovoce.auditing.store import RunFolder
-from sottovoce.core.paths import find_roots, hide_paths
+from sottovoce.auditing.certificates.certify_run import CertifyPlan, run_certify
+from sottovoce.auditing.plan.plan_file import make_plan
+from sottovoce.auditing.run.driver import run_audit
+from sottovoce.auditing.run.run_folder import RunFolder
+from sottovoce.core.files.private_paths import find_roots, hide_paths
 from sottovoce.data.corpora import open_corpus
 from sottovoce.defenses.denoiser import FOLDER as SHIPPED
-from sottovoce.leaderboard.claim import read_claim
-from sottovoce.leaderboard.site import write_site
-from sottovoce.report.html import write_report
+from sottovoce.leaderboard.claims.claim import read_claim
+from sottovoce.leaderboard.static_site import write_site
+from sottovoce.report.report_page import write_report
 
 # Says "up" where the mean of a clip is above zero, and falls over one level with a path in what it says.
 MODEL = """
 import torch
 from pathlib import Path
-from sottovoce.targets.classifier import ModuleClassifier
+from sottovoce.targets.families.classifier import ModuleClassifier
 
 
 class Mean(torch.nn.Module):
@@ -221,6 +221,6 @@ def test_a_report_without_paths_is_as_it_was(
 ) -> None:
     folder = run_audit(make_plan(settings("clips")), home / "run")
     page = write_report(folder).read_text()
-    monkeypatch.setattr("sottovoce.report.html.hide_paths", lambda text, roots=(): text)
-    monkeypatch.setattr("sottovoce.report.html.hide_all", lambda content, roots=(): content)
+    monkeypatch.setattr("sottovoce.report.report_page.hide_paths", lambda text, roots=(): text)
+    monkeypatch.setattr("sottovoce.report.report_page.hide_all", lambda content, roots=(): content)
     assert write_report(RunFolder(folder.path)).read_text() == page

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from sottovoce.auditing.plan import Plan, make_plan
-from sottovoce.auditing.remote import folder as remote
-from sottovoce.auditing.remote import lock as remote_lock
-from sottovoce.auditing.remote.folder import opened, settle
-from sottovoce.auditing.remote.lock import RemoteLock
-from sottovoce.auditing.remote.mirror import Mirror
-from sottovoce.auditing.run import run_audit
-from sottovoce.auditing.store import RunFolder
+from sottovoce.auditing.plan.plan_file import Plan, make_plan
+from sottovoce.auditing.remote import remote_folder as remote
+from sottovoce.auditing.remote import remote_lock
+from sottovoce.auditing.remote.folder_mirror import Mirror
+from sottovoce.auditing.remote.remote_folder import opened, settle
+from sottovoce.auditing.remote.remote_lock import RemoteLock
+from sottovoce.auditing.run.driver import run_audit
+from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.core.record import Record
 from sottovoce.errors import InputError, StoreError
 

@@ -15,17 +15,17 @@ import torch
 from torch import Tensor
 from typer.testing import CliRunner
 
-from sottovoce.auditing.bench import Bench
-from sottovoce.auditing.certify import CertifyPlan, run_certify
+from sottovoce.auditing.certificates.certify_run import CertifyPlan, run_certify
+from sottovoce.auditing.checks.sanity import examine
 from sottovoce.auditing.engines.engine import Engine
-from sottovoce.auditing.engines.worker import do_task
-from sottovoce.auditing.plan import Plan, make_plan
-from sottovoce.auditing.repeat import Repeated, hear_twice
-from sottovoce.auditing.run import run_audit
-from sottovoce.auditing.sanity import examine
-from sottovoce.auditing.store import RunFolder
-from sottovoce.auditing.summary import summarise
-from sottovoce.auditing.task import Done, Lost, Task
+from sottovoce.auditing.engines.pool_worker import do_task
+from sottovoce.auditing.plan.plan_file import Plan, make_plan
+from sottovoce.auditing.results.summary import summarise
+from sottovoce.auditing.run.driver import run_audit
+from sottovoce.auditing.run.executor import Executor
+from sottovoce.auditing.run.repeatability import Repeated, hear_twice
+from sottovoce.auditing.run.run_folder import RunFolder
+from sottovoce.auditing.run.tasks import FinishedTask, LostTask, Task
 from sottovoce.cli.main import app
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
@@ -35,8 +35,8 @@ from sottovoce.core.vote import Voted
 from sottovoce.data.load import Clip
 from sottovoce.defenses.votes import Majority
 from sottovoce.errors import InputError
-from sottovoce.report.html import write_report
-from sottovoce.targets.classifier import Classifier
+from sottovoce.report.report_page import write_report
+from sottovoce.targets.families.classifier import Classifier
 from sottovoce.testing.sequence_toys import ToyAttention, ToyCtc
 from sottovoce.testing.toys import ToyClassifier, ToyNoise, toy_random
 
@@ -44,7 +44,7 @@ from sottovoce.testing.toys import ToyClassifier, ToyNoise, toy_random
 # dropout that evaluation mode does not switch off. ROWS: clips that went through the module.
 MODEL = """
 import torch
-from sottovoce.targets.classifier import ModuleClassifier
+from sottovoce.targets.families.classifier import ModuleClassifier
 
 WAVER, PAID, ROWS = {waver}, {paid}, []
 
@@ -180,12 +180,12 @@ class Elsewhere(Engine):
     """Another process, as far as can be told from here: tasks are pickled, and it opens its own model."""
 
     def __init__(self) -> None:
-        self.there = Bench("cpu")
+        self.there = Executor("cpu")
 
     def offer(self, model: str, target: Target) -> None:
         return None
 
-    def run(self, tasks: Iterable[Task], stop: Callable[[], bool]) -> Iterator[Done | Lost]:
+    def run(self, tasks: Iterable[Task], stop: Callable[[], bool]) -> Iterator[FinishedTask | LostTask]:
         for task in tasks:
             yield do_task(self.there, pickle.loads(pickle.dumps(task)))
 

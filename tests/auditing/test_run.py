@@ -13,10 +13,10 @@ import pytest
 import soundfile
 
 from sottovoce import registry
-from sottovoce.auditing.plan import Plan, make_plan
-from sottovoce.auditing.run import LOADING, run_audit
-from sottovoce.auditing.store import RunFolder
-from sottovoce.auditing.summary import by_group, summarise
+from sottovoce.auditing.plan.plan_file import Plan, make_plan
+from sottovoce.auditing.results.summary import by_group, summarise
+from sottovoce.auditing.run.driver import LOADING, run_audit
+from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.core.record import EVERY, Record
 from sottovoce.errors import InputError, PartExit, StoreError
 

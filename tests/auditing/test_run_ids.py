@@ -9,10 +9,11 @@ import pytest
 import yaml
 from pydantic import Field
 
-from sottovoce.auditing import grid, plan
-from sottovoce.auditing.grid import make_grid
-from sottovoce.auditing.opening import guess
-from sottovoce.auditing.plan import FIRST_FORMAT, Plan, make_plan
+from sottovoce.auditing.plan import plan_file as plan
+from sottovoce.auditing.plan import plan_grid as grid
+from sottovoce.auditing.plan.plan_file import FIRST_FORMAT, Plan, make_plan
+from sottovoce.auditing.plan.plan_grid import make_grid
+from sottovoce.targets.open_target import guess
 
 RULED = {
     "attacks": ["noise", "pgd(steps=7)"],

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import pytest
 from scipy import stats
 
-from sottovoce.auditing.flags import Check, Pairs
-from sottovoce.auditing.plan import Plan, make_plan
-from sottovoce.auditing.presets import PRESETS, Preset, fill
-from sottovoce.auditing.sanity import examine
-from sottovoce.auditing.summary import summarise
+from sottovoce.auditing.checks.flags import PairedOutcomes, SanityCheck
+from sottovoce.auditing.checks.sanity import examine
+from sottovoce.auditing.plan.plan_file import Plan, make_plan
+from sottovoce.auditing.plan.plan_presets import PRESETS, Preset, fill
+from sottovoce.auditing.results.summary import summarise
 from sottovoce.core.record import LOADING, Record
 from sottovoce.core.target import Says
 
@@ -82,7 +82,7 @@ def probe(
     return found
 
 
-def check(kind: str, plan: Plan, records: list[Record], probes: Sequence[Record] = ()) -> Check | None:
+def check(kind: str, plan: Plan, records: list[Record], probes: Sequence[Record] = ()) -> SanityCheck | None:
     checks = examine(plan, summarise(plan, records), probes)
     json.dumps([each.to_json() for each in checks], allow_nan=False)
     found = [each for each in checks if each.kind == kind]
@@ -99,7 +99,7 @@ def raised(kind: str, plan: Plan, records: list[Record], probes: Sequence[Record
 def test_pairs_are_tested_by_mcnemar(more: int, less: int) -> None:
     one = {str(clip): float(clip < more) for clip in range(20)}
     other = {str(clip): float(more <= clip < more + less) for clip in range(20)}
-    found = Pairs.of(one, {**other, "elsewhere": 1.0})
+    found = PairedOutcomes.of(one, {**other, "elsewhere": 1.0})
     assert (found.clips, found.more, found.less) == (20, more, less)
     assert found.p == pytest.approx(stats.binomtest(more, more + less, alternative="greater").pvalue)
 

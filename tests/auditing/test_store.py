@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sottovoce.auditing.plan import Plan, make_plan
-from sottovoce.auditing.run import run_audit
-from sottovoce.auditing.store import RunFolder
-from sottovoce.auditing.summary import summarise
+from sottovoce.auditing.plan.plan_file import Plan, make_plan
+from sottovoce.auditing.results.summary import summarise
+from sottovoce.auditing.run.driver import run_audit
+from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.core.record import EVERY, LOADING, Record, read_records
-from sottovoce.errors import InputError, MissingPower, StoreError
+from sottovoce.errors import InputError, MissingCapability, StoreError
 
 TRAP = "        if waveforms.shape[1] == 800:\n            raise RuntimeError('no clip of 800')\n"
 CELL = "fgsm_evade_snr-db--3"
@@ -137,7 +137,7 @@ def test_what_no_record_can_hold_is_that_clips_failure(
     """A part of one's own may give anything: a line that nobody can read again would end the run."""
     true = "up/1"
     monkeypatch.setattr(
-        "sottovoce.auditing.work._heard",
+        "sottovoce.auditing.run.run_cell._heard",
         lambda trial, row, untouched: {"mood": 3} if trial.clean.ids[row] == true else {},
     )
     folder = run_audit(make(mean_model, mean_clips), tmp_path / "run")
@@ -154,7 +154,7 @@ def test_what_no_record_can_hold_is_that_clips_failure(
 
 def test_a_cell_that_cannot_be_put_together(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
     plan = make(mean_model, mean_clips, attacks=["fgsm", "cw-asr"])
-    with pytest.raises((InputError, MissingPower)) as caught:
+    with pytest.raises((InputError, MissingCapability)) as caught:
         run_audit(plan, tmp_path / "run")
     assert not (tmp_path / "run").exists()
     found = {record.key: record for record in run_audit(plan, tmp_path / "run", keep_going=True).records()}

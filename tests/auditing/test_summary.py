@@ -7,14 +7,14 @@ import re
 import numpy as np
 import pytest
 
-from sottovoce.auditing.plan import make_plan
-from sottovoce.auditing.summary import by_group, summarise
+from sottovoce.auditing.plan.plan_file import make_plan
+from sottovoce.auditing.results.summary import by_group, summarise
 from sottovoce.core.record import Record
 from sottovoce.core.statistics import ratio_bootstrap
-from sottovoce.report.heard import tell_heard
-from sottovoce.report.html import list_methods
-from sottovoce.report.tables import make_panels
-from sottovoce.report.trials import Judged
+from sottovoce.report.heard_section import tell_heard
+from sottovoce.report.report_page import list_methods
+from sottovoce.report.report_tables import make_panels
+from sottovoce.report.trial_columns import Judged
 from sottovoce.report.verdict import say_wer
 
 SPEAKERS = "aabbccddeeff"

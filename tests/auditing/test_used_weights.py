@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 import sottovoce
-from sottovoce.auditing.certify import CertifyPlan, run_certify
-from sottovoce.auditing.opening import files_of, open_target
-from sottovoce.auditing.plan import Plan, make_plan
-from sottovoce.auditing.run import run_audit
-from sottovoce.auditing.store import RunFolder
-from sottovoce.auditing.used_weights import digest_weights
+from sottovoce.auditing.certificates.certify_run import CertifyPlan, run_certify
+from sottovoce.auditing.plan.plan_file import Plan, make_plan
+from sottovoce.auditing.run.driver import run_audit
+from sottovoce.auditing.run.run_folder import RunFolder
+from sottovoce.auditing.run.used_weights import digest_weights
+from sottovoce.core.files.weight_files import digest_files, note_file, noting_files
 from sottovoce.core.transform import Defended
-from sottovoce.core.weights import digest_files, note_file, noting_files
 from sottovoce.defenses.quantise import Quantise
 from sottovoce.errors import InputError
+from sottovoce.targets.open_target import files_of, open_target
 
 HOME = Path(sottovoce.__file__).parent
 KEYWORD = HOME / "targets" / "zoo" / "weights" / "keyword_cnn.safetensors"

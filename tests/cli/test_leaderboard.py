@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from sottovoce.auditing.plan import make_plan
-from sottovoce.auditing.run import run_audit
+from sottovoce.auditing.plan.plan_file import make_plan
+from sottovoce.auditing.run.driver import run_audit
 from sottovoce.cli.leaderboard import app
 from sottovoce.errors import InputError
 

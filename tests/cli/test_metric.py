@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from sottovoce.cli.metric import app
 from sottovoce.data.load import Clip
 from sottovoce.errors import InputError, UnknownName
-from sottovoce.perception import learned
-from sottovoce.perception.answers import Answer, write_answers
-from sottovoce.perception.learned_network import LearnedNetwork, Shape, save_network
+from sottovoce.perception.ears import learned
+from sottovoce.perception.ears.learned_network import EarShape, LearnedNetwork, save_network
+from sottovoce.perception.jnd.answers import SameDifferentAnswer, write_answers
 
 RATE = 16_000
 
@@ -31,7 +31,7 @@ def write(folder: Path, *, simulated: bool = True, heard: bool = True) -> Path:
             clips.append(Clip(name, torch.from_numpy(grid.astype(np.float32)), RATE, ""))
             if gain:
                 answers.append(
-                    Answer(
+                    SameDifferentAnswer(
                         listener="simulated-1" if simulated else "anna",
                         simulated=simulated,
                         reference=f"r{number}",
@@ -47,7 +47,7 @@ def write(folder: Path, *, simulated: bool = True, heard: bool = True) -> Path:
 def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Shipped features of a tiny network."""
     monkeypatch.setattr(learned, "FOLDER", tmp_path / "weights")
-    network = LearnedNetwork(Shape(bands=8, channels=(4, 4)))
+    network = LearnedNetwork(EarShape(bands=8, channels=(4, 4)))
     save_network(tmp_path / "weights" / "learned-pre.safetensors", network, {"listeners": "simulated"})
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import sottovoce
-from sottovoce.auditing.plan import make_plan
-from sottovoce.auditing.run import run_audit
+from sottovoce.auditing.plan.plan_file import make_plan
+from sottovoce.auditing.run.driver import run_audit
 from sottovoce.cli.main import main
 
 KEPT = Path(__file__).parents[1] / "fixtures" / "run-0.1.0"

@@ -15,8 +15,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from sottovoce.auditing.plan import make_plan
-from sottovoce.auditing.run import run_audit
+from sottovoce.auditing.plan.plan_file import make_plan
+from sottovoce.auditing.run.driver import run_audit
 from sottovoce.cli.view import view
 from sottovoce.errors import StoreError
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from sottovoce.cli.wide import WideTable, fit_columns
+from sottovoce.cli.wide_table import WideTable, fit_columns
 
 TABLE = WideTable(
     heads=[("attack", 0)],

@@ -18,7 +18,7 @@ from sottovoce.core.goal import Force, Goal
 from sottovoce.core.target import Target
 from sottovoce.data.embedded import strings
 from sottovoce.data.load import collate
-from sottovoce.targets.zoo_recogniser import recogniser
+from sottovoce.targets.zoo.recogniser_targets import recogniser
 from sottovoce.testing import ContractError, Law, ToyCtc, check_attack, clips_for
 
 DRAWS = Draws(0)

@@ -15,7 +15,7 @@ from sottovoce.core.target import Target
 from sottovoce.core.transform import Averaged, Defended
 from sottovoce.core.vote import Voted
 from sottovoce.defenses.votes import Majority
-from sottovoce.errors import MissingExtra, MissingPower
+from sottovoce.errors import MissingCapability, MissingExtra
 from sottovoce.testing import (
     ToyAttention,
     ToyClassifier,
@@ -94,7 +94,7 @@ def goals_for(attack: Attack, target: Target) -> list[Goal]:
 def powerless(attack: Attack, target: Target) -> bool:
     try:
         attack.check(target, goals_for(attack, target)[0], Snr(20.0))
-    except MissingPower:
+    except MissingCapability:
         return True
     return False
 
@@ -115,7 +115,7 @@ def test_attacks(name: str, toy: str) -> None:
     attack, target = build("attack", name), TOYS[toy]()
     if powerless(attack, target):
         # An attack that cannot run says so before any work.
-        with pytest.raises(MissingPower):
+        with pytest.raises(MissingCapability):
             attack(target, clips_for(target), goals_for(attack, target)[0], Snr(20.0), draws=None)
         return
     check_attack(attack, target, None if toy == "classifier" else [Snr(20.0)])
@@ -141,7 +141,7 @@ def test_defended_targets(name: str) -> None:
 def test_votes(name: str, toy: str) -> None:
     vote, target = build("vote", name), TOYS[toy]()
     if name == "rover" and target.says == "class":
-        with pytest.raises(MissingPower):
+        with pytest.raises(MissingCapability):
             Voted(target, vote)
         return
     check_target(Voted(target, vote))

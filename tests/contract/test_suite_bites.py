@@ -19,10 +19,10 @@ from sottovoce.core.goal import Evade, Goal
 from sottovoce.core.metric import Metric
 from sottovoce.core.target import Target
 from sottovoce.core.transform import Defended, Transform
-from sottovoce.core.universal import Perturbation, UniversalAttack
+from sottovoce.core.universal_attack import Perturbation, UniversalAttack
 from sottovoce.core.vote import Passes, Vote, Voted
 from sottovoce.defenses.votes import Majority
-from sottovoce.targets.classifier import Classifier
+from sottovoce.targets.families.classifier import Classifier
 from sottovoce.testing import (
     ContractError,
     Law,

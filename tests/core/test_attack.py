@@ -16,8 +16,8 @@ from sottovoce.core.budget import L2, Budget, LInf, Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade, Force, Goal
 from sottovoce.core.target import Says, Scores, Target
-from sottovoce.core.words import normalise
-from sottovoce.errors import GradientError, InputError, MissingPower
+from sottovoce.core.text_normaliser import normalise
+from sottovoce.errors import GradientError, InputError, MissingCapability
 from sottovoce.testing import ToyClassifier, ToyCtc, clips_for
 
 STEP = 1.0 / 32768
@@ -141,7 +141,7 @@ def test_a_bound_goal_keeps_its_references() -> None:
 
 def test_what_does_not_fit_together() -> None:
     target = ToyCtc()
-    with pytest.raises(MissingPower, match="Scores"):
+    with pytest.raises(MissingCapability, match="Scores"):
         Picky()(target, clips_for(target), Evade(), L2(0.1), draws=DRAWS)
     toy = ToyClassifier()
     with pytest.raises(InputError, match="Picky expected a budget of kind L2, got SNR 20 dB"):

@@ -13,7 +13,7 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade, Force, ForceNearest, Language, Prefix, Truth
 from sottovoce.core.target import Target
-from sottovoce.errors import InputError, MissingPower, UnknownName
+from sottovoce.errors import InputError, MissingCapability, UnknownName
 from sottovoce.testing import ToyAttention, ToyClassifier, clips_for
 
 CLASSES = ("yes", "no", "up")
@@ -139,7 +139,7 @@ def test_a_language_is_read_from_the_scores() -> None:
     assert value == pytest.approx(math.log(first[1] / sum(first)), rel=1e-5)
     with pytest.raises(UnknownName, match="xx"):
         Language("xx").check(toy)
-    with pytest.raises(MissingPower):
+    with pytest.raises(MissingCapability):
         Language("bb").check(Fixed())
 
 

@@ -8,7 +8,7 @@ import torch
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import L2, LInf, Snr
 from sottovoce.core.draws import Draws
-from sottovoce.core.grid import on_grid, round_clean
+from sottovoce.core.quantisation import on_grid, round_clean
 from sottovoce.errors import InputError
 
 STEP = 1.0 / 32768

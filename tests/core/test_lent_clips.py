@@ -17,7 +17,7 @@ from sottovoce.core.goal import Evade, Force, Goal
 from sottovoce.core.metric import Metric, lend
 from sottovoce.core.target import Target
 from sottovoce.core.transform import Averaged, Defended, Transform
-from sottovoce.core.universal import Perturbation
+from sottovoce.core.universal_attack import Perturbation
 from sottovoce.errors import BudgetError
 from sottovoce.metrics.distortion import Snr as SnrMetric
 from sottovoce.testing.checks.metric import example_trial

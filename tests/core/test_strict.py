@@ -10,9 +10,9 @@ from typing import Any, get_args
 
 import pytest
 
+from sottovoce.core.files.strict_json import find_line, find_repeated
 from sottovoce.core.goal import JudgedBy
 from sottovoce.core.record import EVERY, LOADING, Record, latest, read_keys, read_records
-from sottovoce.core.strict import find_line, find_repeated
 from sottovoce.errors import DamagedFile, InputError, StoreError
 
 GOOD = Record(

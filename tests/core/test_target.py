@@ -7,8 +7,8 @@ import torch
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.target import Scores, check_clips, evaluating
-from sottovoce.errors import InputError, MissingPower
-from sottovoce.targets.classifier import ModuleClassifier
+from sottovoce.errors import InputError, MissingCapability
+from sottovoce.targets.families.classifier import ModuleClassifier
 from sottovoce.testing import ToyClassifier, ToyCtc
 
 
@@ -32,7 +32,7 @@ def test_clips_that_cannot_be_heard() -> None:
 def test_powers() -> None:
     toy = ToyClassifier()
     assert toy.power(Scores) is toy
-    with pytest.raises(MissingPower, match="ToyCtc offers no Scores"):
+    with pytest.raises(MissingCapability, match="ToyCtc offers no Scores"):
         ToyCtc().power(Scores)
 
 

@@ -13,7 +13,7 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.target import Scores, Target
 from sottovoce.core.transform import Averaged, Defended, StraightThrough, Transform
-from sottovoce.errors import InputError, MissingPower
+from sottovoce.errors import InputError, MissingCapability
 from sottovoce.testing import ToyClassifier, ToyCtc, ToyNoise, clips_for, toy_random
 
 DRAWS = Draws(0)
@@ -124,7 +124,7 @@ def test_wrapped_targets_have_the_powers_of_the_inner_one() -> None:
         with pytest.raises(InputError, match="did you mean 'north'"):
             target.check_labels(["nord"])
     for target in (Defended(ToyCtc(), (Affine(1.0),)), Averaged(ToyCtc())):
-        with pytest.raises(MissingPower, match="ToyCtc offers no Scores"):
+        with pytest.raises(MissingCapability, match="ToyCtc offers no Scores"):
             target.power(Scores)
 
 

@@ -11,7 +11,7 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import L2, DbMax, LInf, Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade
-from sottovoce.core.universal import Perturbation
+from sottovoce.core.universal_attack import Perturbation
 from sottovoce.errors import InputError
 from sottovoce.testing import ToyClassifier
 

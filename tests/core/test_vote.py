@@ -12,10 +12,10 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import Frames, Languages, Matches, Scores, Target, Timings, Word
+from sottovoce.core.target import CtcFrames, Languages, Matches, Scores, Target, Timings, Word
 from sottovoce.core.transform import Defended
 from sottovoce.core.vote import MOST_PASSES, Passes, Vote, Voted
-from sottovoce.errors import InputError, MissingPower
+from sottovoce.errors import InputError, MissingCapability
 from sottovoce.testing import (
     ToyAttention,
     ToyClassifier,
@@ -31,7 +31,7 @@ DRAWS = Draws(0)
 SCRIPT = {"one": ["a", "b", "b"], "two": ["c", "", "d e"]}
 
 
-class Scripted(Target, Timings, Scores, Frames):
+class Scripted(Target, Timings, Scores, CtcFrames):
     """Says what the script says in a pass; a plain clip is pass 0. Notes how many rows it hears at once."""
 
     sample_rate = 1000
@@ -145,15 +145,15 @@ def test_a_vote_decodes_by_the_vote_and_climbs_one_pass() -> None:
     assert voted.scores(clips(), draws=DRAWS).tolist() == [[0.0, 0.0], [0.0, 0.0]]
 
 
-@pytest.mark.parametrize("kind", [Timings, Frames])
+@pytest.mark.parametrize("kind", [Timings, CtcFrames])
 def test_an_elected_text_has_neither_times_nor_frames(kind: type) -> None:
     voted = Voted(Scripted(), Joined())
     assert not voted.offers(kind)
-    with pytest.raises(MissingPower, match="a vote offers no"):
+    with pytest.raises(MissingCapability, match="a vote offers no"):
         voted.power(kind)
-    with pytest.raises(MissingPower):
+    with pytest.raises(MissingCapability):
         voted.timings(clips(), draws=DRAWS)
-    with pytest.raises(MissingPower):
+    with pytest.raises(MissingCapability):
         voted.log_probs(clips(), draws=DRAWS)
 
 
@@ -214,7 +214,7 @@ def test_a_vote_that_needs_a_power_says_so_before_it_runs() -> None:
         def elect(self, passes: Passes) -> list[str]:
             raise AssertionError
 
-    with pytest.raises(MissingPower, match="ToyCtc offers no Scores"):
+    with pytest.raises(MissingCapability, match="ToyCtc offers no Scores"):
         Voted(ToyCtc(), Choosy())
 
 

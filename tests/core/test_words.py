@@ -6,7 +6,7 @@ import jiwer
 import pytest
 from hypothesis import given, strategies
 
-from sottovoce.core.words import normalise, split_words, word_errors
+from sottovoce.core.text_normaliser import normalise, split_words, word_errors
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sottovoce.core.yaml_reader import (
+from sottovoce.core.files.yaml_reader import (
     Entries,
     StrictLoader,
     naming_lines,

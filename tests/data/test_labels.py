@@ -10,7 +10,7 @@ import pytest
 from sottovoce.data.labels import settle_labels
 from sottovoce.data.load import Corpus, Entry
 from sottovoce.errors import InputError, UnknownName
-from sottovoce.targets.classifier import ModuleClassifier
+from sottovoce.targets.families.classifier import ModuleClassifier
 from sottovoce.testing import ToyCtc
 
 TWELVE = ["yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go", "unknown", "silence"]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from sottovoce.data.mushra import open_mushra
+from sottovoce.data.mushra_ratings import open_mushra
 from sottovoce.errors import InputError
 
 HEADER = "signal,condition,ratings,participant_ids,file"

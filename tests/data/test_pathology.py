@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import soundfile
 
+from sottovoce.data.clinical_corpora import clinical, pcgita, torgo
 from sottovoce.data.corpora import table
 from sottovoce.data.load import Corpus
-from sottovoce.data.pathology import clinical, pcgita, torgo
 from sottovoce.errors import InputError
 
 

@@ -77,10 +77,10 @@ def test_speakers_and_licences_are_named(corpus: Corpus) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_whisper_tiny_hears_every_word(corpus: Corpus, whisper_tiny: Path, language: str) -> None:
-    whisper = pytest.importorskip("sottovoce.targets.whisper")
+    whisper = pytest.importorskip("sottovoce.targets.adapters.whisper")
     from sottovoce.core.draws import Draws
     from sottovoce.data.load import collate
-    from sottovoce.metrics.text import word_edits
+    from sottovoce.metrics.text_errors import word_edits
 
     target = whisper.load_whisper(str(whisper_tiny), language=language)
     entries = [entry for entry in corpus if entry.facts["language"] == language]

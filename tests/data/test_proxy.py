@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import soundfile
 
+from sottovoce.data.clinical_proxy import proxy
 from sottovoce.data.folds import speaker_folds, speaker_labels
 from sottovoce.data.load import Clip
 from sottovoce.data.pack import load_pack, save_pack
 from sottovoce.data.pack import pack as pack_corpus
-from sottovoce.data.proxy import proxy
 from sottovoce.errors import InputError
 
 RATE = 16_000

@@ -14,7 +14,7 @@ import pytest
 import soundfile
 import torch
 
-from sottovoce.data import remote
+from sottovoce.data import remote_corpora as remote
 from sottovoce.data.corpora import open_corpus
 from sottovoce.data.load import Clip
 from sottovoce.data.pack import save_pack

@@ -12,7 +12,7 @@ from scipy.signal import find_peaks, welch
 from sottovoce.core.draws import Draws
 from sottovoce.data.corpora import open_corpus
 from sottovoce.data.sound_recipes import RECIPES, beats, noise, ring, scatter, tilt, tones
-from sottovoce.data.sounds import EACH, made, sounds, synthesise
+from sottovoce.data.synthetic_sounds import EACH, made, sounds, synthesise
 from sottovoce.errors import UnknownName
 
 RATE = 16_000

@@ -19,7 +19,11 @@ from torch import Tensor
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.transform import Defended, Transform
-from sottovoce.defenses.bounds import (
+from sottovoce.defenses.certified_radius import Certificate, Within, certify, elect, predict
+from sottovoce.defenses.noisy_passes import BLOCK, Greedy, Smoothed, certified_sigma
+from sottovoce.defenses.quantise import Quantise
+from sottovoce.defenses.rover import Rover
+from sottovoce.defenses.sampling_bounds import (
     Count,
     Look,
     Sampling,
@@ -28,15 +32,11 @@ from sottovoce.defenses.bounds import (
     plan_looks,
     radius_snr_db,
 )
-from sottovoce.defenses.certificates import Certificate, Within, certify, elect, predict
-from sottovoce.defenses.noisy_passes import BLOCK, Greedy, Smoothed, certified_sigma
-from sottovoce.defenses.quantise import Quantise
-from sottovoce.defenses.rover import Rover
 from sottovoce.defenses.smoothing import Gaussian, MadNoise
 from sottovoce.defenses.votes import Majority
-from sottovoce.errors import InputError, MissingPower
-from sottovoce.targets.classifier import ModuleClassifier
-from sottovoce.targets.recogniser import Recogniser
+from sottovoce.errors import InputError, MissingCapability
+from sottovoce.targets.families.classifier import ModuleClassifier
+from sottovoce.targets.families.recogniser import Recogniser
 from sottovoce.testing import ToyCtc, ToyNoise
 
 SAMPLES = 400
@@ -452,7 +452,7 @@ def test_rover_elects_and_another_vote_can() -> None:
     clip = level(0.1, samples=20, rate=1000)
     assert elect(smoothed, clip, 60) == "a b c"
     assert elect(smoothed, clip, 60, Majority()) == "a b c"
-    with pytest.raises(MissingPower, match="majority"):
+    with pytest.raises(MissingCapability, match="majority"):
         elect(Smoothed(target=mean_model(), sigma=0.1), level(0.1), 10, Rover())
 
 

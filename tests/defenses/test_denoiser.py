@@ -14,8 +14,8 @@ from sottovoce.defenses.denoiser import (
     LOSSES,
     Denoise,
     DenoiserNetwork,
+    DenoiserShape,
     Layer,
-    Shape,
     load_denoiser,
     multiply_taps,
     save_denoiser,
@@ -29,7 +29,7 @@ SOURCE = torch.Generator().manual_seed(0)
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A small network of random weights that changes every clip by about a third."""
-    network = DenoiserNetwork(Shape(width=6, octaves=9), seed=3)
+    network = DenoiserNetwork(DenoiserShape(width=6, octaves=9), seed=3)
     torch.nn.init.normal_(network.out, std=0.1, generator=torch.Generator().manual_seed(3))
     path = tmp_path_factory.mktemp("weights") / "denoiser-l1.safetensors"
     save_denoiser(path, network, {"loss": "l1", "trained_on": "19,32"})
@@ -42,7 +42,7 @@ def change(transform: Denoise, clip: np.ndarray, rate: int) -> np.ndarray:
 
 
 def test_sixteen_layers_hear_half_a_second() -> None:
-    shape = Shape()
+    shape = DenoiserShape()
     assert shape.dilations == [1, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 1]
     # Those and the one that weighs channels.
     assert len(shape.dilations) + 1 == 16
@@ -95,7 +95,7 @@ def test_statistics_of_the_batch_are_folded_in_when_it_is_over() -> None:
 
 def test_a_new_network_changes_nothing() -> None:
     clips = example_clips()
-    assert not DenoiserNetwork(Shape(width=4)).eval()(clips.waveforms, clips.lengths).any()
+    assert not DenoiserNetwork(DenoiserShape(width=4)).eval()(clips.waveforms, clips.lengths).any()
 
 
 def test_gain_goes_through(weights: str) -> None:
@@ -119,7 +119,7 @@ def test_silence_stays_almost_silent(weights: str) -> None:
 
 def test_weights_come_back_with_their_facts(weights: str) -> None:
     network, facts = load_denoiser(Path(weights))
-    assert network.shape == Shape(width=6, octaves=9)
+    assert network.shape == DenoiserShape(width=6, octaves=9)
     assert Denoise(weights=weights).facts["trained_on"] == facts["trained_on"] == "19,32"
     assert not network.training
     assert not any(parameter.requires_grad for parameter in network.parameters())
@@ -146,7 +146,7 @@ def test_bad_weights_are_named(tmp_path: Path) -> None:
         load_denoiser(other)
     smaller = tmp_path / "smaller.safetensors"
     about = {"architecture": "denoiser", "shape": '{"width": 5, "octaves": 2}'}
-    state = DenoiserNetwork(Shape(width=4, octaves=2)).state_dict()
+    state = DenoiserNetwork(DenoiserShape(width=4, octaves=2)).state_dict()
     safetensors.torch.save_file(state, smaller, metadata=about)
     with pytest.raises(InputError, match=r"layers\.0\.kernel \(5, 1, 3\), got \(4, 1, 3\)"):
         load_denoiser(smaller)

@@ -12,7 +12,7 @@ import torch
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.transform import Defended
-from sottovoce.defenses.enhancement import Asnr, Frames, mad_density, wiener_gains
+from sottovoce.defenses.enhancement import Asnr, OverlappingFrames, mad_density, wiener_gains
 from sottovoce.defenses.smoothing import Gaussian, MadNoise, Smoothing
 from sottovoce.errors import InputError
 from sottovoce.testing import ToyClassifier, ToyCtc, check_target, check_transform, example_clips
@@ -104,7 +104,7 @@ def test_the_filter_has_its_true_gradient(asnr: Asnr) -> None:
 
 @pytest.mark.parametrize("rate", [1000, 8000, 16000, 44100])
 def test_frames_joined_as_they_were_split_give_the_clip(rate: int) -> None:
-    frames = Frames.at(rate)
+    frames = OverlappingFrames.at(rate)
     source = torch.Generator().manual_seed(2)
     for length in (frames.size, frames.size + 1, 3 * frames.size - 1, 2 * rate):
         clip = torch.rand(2, length, generator=source) - 0.5
@@ -112,7 +112,7 @@ def test_frames_joined_as_they_were_split_give_the_clip(rate: int) -> None:
 
 
 def test_frames_know_how_much_of_them_lies_in_the_clip() -> None:
-    frames = Frames.at(RATE)
+    frames = OverlappingFrames.at(RATE)
     batch = AudioBatch.of([np.zeros(1600), np.zeros(700)], RATE)
     # The squares of a sine window over 512 samples: 256. Half of it lies on either side of the middle.
     energy = frames.energy(batch)
@@ -192,7 +192,7 @@ def test_the_spectrum_of_mad_noise_through_the_window() -> None:
     window = np.sin(np.pi * np.arange(32) / 32)
     measured = np.mean(np.abs(np.fft.rfft(np.diff(white, axis=1) / 2 * window, axis=1)) ** 2, axis=0)
     # Over the window's energy of 16. 20,000 frames: a standard error of 1 % at the ends, less between.
-    assert mad_density(Frames(8))[0].numpy() == pytest.approx(measured / 16, rel=0.04)
+    assert mad_density(OverlappingFrames(8))[0].numpy() == pytest.approx(measured / 16, rel=0.04)
 
 
 def test_a_clip_that_does_not_fill_a_frame_is_refused() -> None:

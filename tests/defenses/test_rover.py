@@ -18,9 +18,9 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.target import Target, Word
 from sottovoce.core.transform import Defended
 from sottovoce.core.vote import Vote, Voted
-from sottovoce.defenses.network import Align, network
 from sottovoce.defenses.rover import Rover, rover
-from sottovoce.errors import InputError, MissingPower
+from sottovoce.defenses.word_network import Align, network
+from sottovoce.errors import InputError, MissingCapability
 from sottovoce.testing import ToyAttention, ToyClassifier, ToyCtc, ToyNoise, check_target, clips_for
 
 DRAWS = Draws(0)
@@ -375,12 +375,12 @@ def test_a_target_that_elects_keeps_the_laws() -> None:
 
 @pytest.mark.parametrize("vote", [Rover(timings=True), Rover(alpha=0.5)])
 def test_times_and_confidences_need_a_target_that_tells_them(vote: Vote) -> None:
-    with pytest.raises(MissingPower, match="ToyAttention offers no Timings"):
+    with pytest.raises(MissingCapability, match="ToyAttention offers no Timings"):
         Voted(ToyAttention(), vote)
 
 
 def test_classes_have_no_words_to_vote_on() -> None:
-    with pytest.raises(MissingPower, match="this model says classes"):
+    with pytest.raises(MissingCapability, match="this model says classes"):
         Voted(ToyClassifier(), Rover())
 
 

@@ -17,9 +17,9 @@ from sottovoce.core.target import Target
 from sottovoce.core.transform import Defended
 from sottovoce.core.vote import Passes, Vote, Voted
 from sottovoce.defenses.votes import Average, Majority, OneSentence, most_common
-from sottovoce.errors import InputError, MissingPower
-from sottovoce.targets.classifier import Classifier
-from sottovoce.targets.ctc import Ctc, Vocabulary
+from sottovoce.errors import InputError, MissingCapability
+from sottovoce.targets.families.classifier import Classifier
+from sottovoce.targets.families.ctc import Ctc, Vocabulary
 from sottovoce.testing import ToyAttention, ToyClassifier, ToyCtc, ToyNoise, clips_for
 
 DRAWS = Draws(0)
@@ -167,7 +167,7 @@ def test_a_clip_elects_the_same_alone_in_a_batch_and_however_many_are_heard_at_o
 
 
 def test_what_has_no_scores_has_no_average() -> None:
-    with pytest.raises(MissingPower, match="ToyAttention has no scores to average"):
+    with pytest.raises(MissingCapability, match="ToyAttention has no scores to average"):
         Voted(ToyAttention(), Average())
 
 

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sottovoce import registry
-from sottovoce.auditing.plan import Plan
+from sottovoce.auditing.plan.plan_file import Plan
 from sottovoce.cli import audit as audit_verb
 from sottovoce.cli.main import app
 from sottovoce.core.record import Record
@@ -225,7 +225,7 @@ def test_audit_commands_make_plans(page: str, desk: Path, monkeypatch: pytest.Mo
     # Files that a reader has and this test has not; only what the model says is asked of it.
     spoken = ("recogniser", "whisper", "huggingface", "speechbrain", "deepspeech2")
     monkeypatch.setattr(
-        "sottovoce.auditing.run.open_target",
+        "sottovoce.auditing.run.driver.open_target",
         lambda spec, device: SimpleNamespace(says="words" if spec.startswith(spoken) else "class"),
     )
     for _, text in blocks("docs/how-to.md", "yaml"):

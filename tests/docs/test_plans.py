@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sottovoce.auditing.grid import make_grid
+from sottovoce.auditing.plan.plan_grid import make_grid
 from sottovoce.core.target import Says
 
 PAGE = (Path(__file__).parents[2] / "docs" / "plans.md").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sottovoce.auditing.plan import make_plan
+from sottovoce.auditing.plan.plan_file import make_plan
 from sottovoce.core.record import Record
 
 PLAN: dict[str, Any] = {

@@ -10,18 +10,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sottovoce.auditing.bench import Bench
-from sottovoce.auditing.plan import make_plan
-from sottovoce.auditing.run import run_audit
-from sottovoce.auditing.summary import Outcomes
+from sottovoce.auditing.plan.plan_file import make_plan
+from sottovoce.auditing.results.summary import Outcomes
+from sottovoce.auditing.run.driver import run_audit
+from sottovoce.auditing.run.executor import Executor
 from sottovoce.core.record import Record
 from sottovoce.data.corpora import open_corpus
 from sottovoce.errors import InputError
-from sottovoce.leaderboard import check
-from sottovoce.leaderboard.check import Line, Verdict, check_claim, choose_cells, draw_clips
-from sottovoce.leaderboard.claim import Claim, Share, parse_claim
-from sottovoce.leaderboard.make import make_claims
-from sottovoce.leaderboard.read import read_run
+from sottovoce.leaderboard.claims import check_claim as check
+from sottovoce.leaderboard.claims.check_claim import (
+    ClaimVerdict,
+    Comparison,
+    check_claim,
+    choose_cells,
+    draw_clips,
+)
+from sottovoce.leaderboard.claims.claim import Claim, Share, parse_claim
+from sottovoce.leaderboard.claims.make_claims import make_claims
+from sottovoce.leaderboard.fast_summary import read_run
 
 OWN = {"model": "python:mean_model:make", "data": "clips"}
 """The words of whoever checks: what a claim itself names is opened only where it comes with sottovoce."""
@@ -50,11 +56,11 @@ def read(content: dict[str, Any]) -> Claim:
     return parse_claim(content, "claim.json")
 
 
-def again(claim: Claim, **settings: Any) -> Verdict:
+def again(claim: Claim, **settings: Any) -> ClaimVerdict:
     return check_claim(claim, **{**OWN, "device": "cpu", **settings})
 
 
-def by_what(lines: list[Line]) -> dict[str, Line]:
+def by_what(lines: list[Comparison]) -> dict[str, Comparison]:
     return {line.what: line for line in lines}
 
 
@@ -216,7 +222,7 @@ def test_what_clips_cannot_tell_is_named(content: dict[str, Any]) -> None:
 
 def test_seeds_of_a_plan_share_their_clips(mean_model: str, mean_clips: Path) -> None:
     """Whichever seed, the three clips are those of seed 0."""
-    bench = Bench("cpu")
+    bench = Executor("cpu")
     plans = [make_plan({"model": mean_model, "data": "clips", "limit": 3, "seed": seed}) for seed in range(6)]
     chosen = {tuple(entry.id for entry in bench.corpus(plan)) for plan in plans}
     assert chosen == {tuple(entry.id for entry in open_corpus("clips").limit(3, seed=0))}

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from sottovoce.auditing.store import RunFolder
+from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.core.record import Record
 from sottovoce.errors import InputError
-from sottovoce.leaderboard.claim import MIGRATIONS, Claim, parse_claim, read_claim, schema_text
-from sottovoce.leaderboard.make import make_claims, merge_seeds
-from sottovoce.leaderboard.read import read_run
+from sottovoce.leaderboard.claims.claim import MIGRATIONS, Claim, parse_claim, read_claim, schema_text
+from sottovoce.leaderboard.claims.make_claims import make_claims, merge_seeds
+from sottovoce.leaderboard.fast_summary import read_run
 
 LOUD = {"attacks": ["fgsm"], "budgets": ["snr(db=20)"]}
 SCHEMA = Path(__file__).parents[2] / "docs" / "claim.schema.json"
@@ -242,5 +242,5 @@ def test_seeds_are_merged_to_mean_and_range(
 
 def test_the_schema_in_the_documentation_is_current() -> None:
     assert SCHEMA.read_text() == schema_text(), (
-        "write it anew: python -m sottovoce.leaderboard.claim > docs/claim.schema.json"
+        "write it anew: python -m sottovoce.leaderboard.claims.claim > docs/claim.schema.json"
     )

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from sottovoce.auditing.defense import Defense
-from sottovoce.auditing.parts import Part
-from sottovoce.auditing.plan import Attacker, make_plan
+from sottovoce.auditing.plan.plan_file import Attacker, make_plan
 from sottovoce.core.record import Record
-from sottovoce.leaderboard.behind import canonical, count_passes
-from sottovoce.leaderboard.claim import Claim, parse_claim
-from sottovoce.leaderboard.make import merge_seeds
+from sottovoce.defenses.defense_text import Defense
+from sottovoce.leaderboard.attacks_behind import canonical, count_passes
+from sottovoce.leaderboard.claims.claim import Claim, parse_claim
+from sottovoce.leaderboard.claims.make_claims import merge_seeds
+from sottovoce.leaderboard.merged_rows import BoardRow, ClaimEntry, clips_of, merge_rows
+from sottovoce.leaderboard.named_folders import NamedFolders
 from sottovoce.leaderboard.ranking import Heat, rank_rows
-from sottovoce.leaderboard.rows import Entry, Row, clips_of, merge_rows
-from sottovoce.leaderboard.site import gather_board, write_site
-from sottovoce.leaderboard.sources import Sources
+from sottovoce.leaderboard.static_site import gather_board, write_site
+from sottovoce.registry.part_text import Part
 
 GAP = "\N{NO-BREAK SPACE}"
 AT = "_evade_snr-db-20"
@@ -48,10 +48,10 @@ def strong(run: Run, name: str = "strong", letters: str = STRONG, **entries: Any
     return run(name, {"pgd-steps-60": letters}, ["pgd(steps=60)"], **entries)
 
 
-def rows_of(*paths: Path) -> list[Row]:
-    board = gather_board(Sources.of(paths))
+def rows_of(*paths: Path) -> list[BoardRow]:
+    board = gather_board(NamedFolders.of(paths))
     return merge_rows(
-        Entry(
+        ClaimEntry(
             claim,
             clips=board.clips[claim.id],
             trusted=frozenset(("doubts",)) if claim.id in board.submitted else frozenset(),
@@ -67,7 +67,7 @@ def claim_at(path: Path, out: Path) -> Path:
     return found
 
 
-def figure(row: Row) -> float:
+def figure(row: BoardRow) -> float:
     (worst,) = row.claim.worst
     found = row.claim.figure(worst)
     assert found is not None
@@ -268,7 +268,7 @@ def test_a_claim_with_a_sample_of_its_clips_is_not_put_together(run: Run) -> Non
     sampled = row.claim.model_copy(update={"id": "sampled", "outcomes": part, "clips": 12})
     assert clips_of(sampled) == {} and clips_of(row.claim) != {}
     other = sampled.model_copy(update={"id": "other"})
-    rows = merge_rows([Entry(sampled), Entry(other)])
+    rows = merge_rows([ClaimEntry(sampled), ClaimEntry(other)])
     assert [each.sample for each in rows] == [True, True]
     heats, apart = rank_rows(rows)
     assert heats == [] and "its clips are a sample" in apart[0].reason

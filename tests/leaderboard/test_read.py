@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sottovoce.auditing.heard import heard_to_json
-from sottovoce.auditing.sanity import examine
-from sottovoce.auditing.store import RunFolder
-from sottovoce.auditing.summary import summarise
+from sottovoce.auditing.checks.sanity import examine
+from sottovoce.auditing.results.heard_curve import heard_to_json
+from sottovoce.auditing.results.summary import summarise
+from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.core.record import Record
 from sottovoce.errors import InputError, StoreError
-from sottovoce.leaderboard.make import make_claims
-from sottovoce.leaderboard.read import read_run
-from sottovoce.report.trials import Trials
+from sottovoce.leaderboard.claims.make_claims import make_claims
+from sottovoce.leaderboard.fast_summary import read_run
+from sottovoce.report.trial_columns import Trials
 
 CELLS = [f"{attack}_evade_snr-db-{db}" for attack in ("noise", "fgsm", "pgd-steps-5") for db in (20, 40)]
 

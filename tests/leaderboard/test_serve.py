@@ -12,13 +12,13 @@ from urllib.parse import quote
 
 import pytest
 
-from sottovoce.auditing.store import RunFolder
+from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.core.record import EVERY, LOADING, Record
-from sottovoce.leaderboard.browse import PAGE, Browser, Filter
-from sottovoce.leaderboard.serve import make_server
-from sottovoce.leaderboard.shelf import Shelf
-from sottovoce.leaderboard.site import write_site
-from sottovoce.report.html import write_report
+from sottovoce.leaderboard.static_site import write_site
+from sottovoce.leaderboard.viewer.folder_contents import FolderContents
+from sottovoce.leaderboard.viewer.record_browser import PAGE, Browser, Filter
+from sottovoce.leaderboard.viewer.view_server import make_server
+from sottovoce.report.report_page import write_report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 KEPT = Path(__file__).parents[1] / "fixtures" / "run-0.1.0"
@@ -85,7 +85,7 @@ def ask(folder: Path) -> Iterator[Callable[..., Answer]]:
 
 
 def test_items_are_listed_newest_first_and_searched(folder: Path) -> None:
-    shelf = Shelf(folder)
+    shelf = FolderContents(folder)
     assert {item.path: item.kind for item in shelf.items()} == {
         "deep/one": "run",
         "two": "run",
@@ -239,7 +239,7 @@ def test_a_run_that_failed_whole_says_so(
     (damaged / "trials.jsonl").write_text('{"cell": 5}\n')
     about = write_run(tmp_path / "about", unread)
     (about / "about.json").write_text('{"run": 5}')
-    assert {item.path: item.trouble for item in Shelf(tmp_path).items()} == {
+    assert {item.path: item.trouble for item in FolderContents(tmp_path).items()} == {
         "gone": "nothing could be run: weights are gone",
         "unread": "nothing could be run: no sound",
         "part": "",
@@ -252,8 +252,8 @@ def test_a_run_that_failed_whole_says_so(
     # Tried again, and now there is something.
     with (tmp_path / "gone" / "trials.jsonl").open("a") as file:
         file.write(make_record(cells[0], "b", broken=True).to_line() + "\n")
-    assert [item.trouble for item in Shelf(tmp_path).search("gone")] == [""]
-    assert [item.path for item in Shelf(tmp_path).search("nothing could be run")] == ["unread"]
+    assert [item.trouble for item in FolderContents(tmp_path).search("gone")] == [""]
+    assert [item.path for item in FolderContents(tmp_path).search("nothing could be run")] == ["unread"]
 
 
 def test_a_failed_run_is_marked_in_the_list(ask: Callable[..., Answer], folder: Path) -> None:
@@ -266,15 +266,15 @@ def test_a_failed_run_is_marked_in_the_list(ask: Callable[..., Answer], folder: 
 
 
 def test_copies_in_a_leaderboard_are_no_runs(folder: Path, write_run: Callable[..., Path]) -> None:
-    before = {item.path for item in Shelf(folder).items()}
+    before = {item.path for item in FolderContents(folder).items()}
     write_site([folder / "deep" / "one"], folder / "site")
     (copy,) = (folder / "site" / "runs").iterdir()
     assert {path.name for path in copy.iterdir()} == {"plan.yaml", "report.html"}
-    assert {item.path for item in Shelf(folder).items()} == {*before, "site"}
+    assert {item.path for item in FolderContents(folder).items()} == {*before, "site"}
     # A run that lies there itself is one, even before it has records.
     begun = write_run(folder / "site" / "runs" / "begun", [])
     (begun / "trials.jsonl").unlink()
-    assert {item.path for item in Shelf(folder).items()} == {*before, "site", "site/runs/begun"}
+    assert {item.path for item in FolderContents(folder).items()} == {*before, "site", "site/runs/begun"}
 
 
 PROBE = """<!doctype html><title>theirs</title><p id="found">nothing</p><script>

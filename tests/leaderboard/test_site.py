@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from sottovoce.auditing.certify import CertifyPlan
-from sottovoce.auditing.certify_store import Certified
+from sottovoce.auditing.certificates.certify_folder import CertifiedClip
+from sottovoce.auditing.certificates.certify_run import CertifyPlan
 from sottovoce.core.record import Record
 from sottovoce.errors import InputError
-from sottovoce.leaderboard.claim import read_claim
-from sottovoce.leaderboard.site import gather_board, write_site
-from sottovoce.leaderboard.sources import Sources
+from sottovoce.leaderboard.claims.claim import read_claim
+from sottovoce.leaderboard.named_folders import NamedFolders
+from sottovoce.leaderboard.static_site import gather_board, write_site
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FIRST = {"fgsm_evade_snr-db-20": "1100", "fgsm_evade_snr-db-40": "1000"}
@@ -170,14 +170,14 @@ def test_certificates_stand_in_the_row_they_are_about(
         rows = [(0.03, True, 40.0), (0.01, True, 50.0), (0.02, False, 45.0), (None, True, None)]
         (folder / "certificates.jsonl").write_text(
             "".join(
-                Certified(
+                CertifiedClip(
                     clip=str(place), status="ok", radius=radius, right=right, snr_db=snr_db, passes=100
                 ).to_line()
                 + "\n"
                 for place, (radius, right, snr_db) in enumerate(rows)
             )
         )
-    board = gather_board(Sources.of([run, tmp_path / "fits", tmp_path / "other"]))
+    board = gather_board(NamedFolders.of([run, tmp_path / "fits", tmp_path / "other"]))
     (claim,) = board.claims
     assert claim.certified is not None
     assert (claim.certified.share.value, claim.certified.share.n) == (0.5, 4)

@@ -16,20 +16,20 @@ from typer.testing import CliRunner
 
 import sottovoce
 from sottovoce import registry
-from sottovoce.auditing.parts import Part
-from sottovoce.auditing.plan import Plan, make_plan, read_entries
-from sottovoce.auditing.rule import same
-from sottovoce.auditing.run import run_audit
-from sottovoce.auditing.store import RunFolder
+from sottovoce.auditing.plan.cell_rules import same
+from sottovoce.auditing.plan.plan_file import Plan, make_plan, read_entries
+from sottovoce.auditing.run.driver import run_audit
+from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.cli.leaderboard import app
 from sottovoce.core.record import Record
 from sottovoce.errors import InputError
-from sottovoce.leaderboard.check import check_claim
-from sottovoce.leaderboard.claim import parse_claim
-from sottovoce.leaderboard.make import make_claims
-from sottovoce.leaderboard.read import read_run
-from sottovoce.leaderboard.site import write_site
-from sottovoce.leaderboard.strangers import Guard, find_openings, is_plain
+from sottovoce.leaderboard.claims.check_claim import check_claim
+from sottovoce.leaderboard.claims.claim import parse_claim
+from sottovoce.leaderboard.claims.make_claims import make_claims
+from sottovoce.leaderboard.claims.strangers import ClaimGuard, find_openings, is_plain
+from sottovoce.leaderboard.fast_summary import read_run
+from sottovoce.leaderboard.static_site import write_site
+from sottovoce.registry.part_text import Part
 
 CELL = "fgsm_evade_snr-db-20"
 PLAN = {"model": "keyword", "attacks": ["fgsm"], "budgets": ["snr(db=20)"]}
@@ -305,7 +305,7 @@ def test_no_setting_of_any_part_takes_a_path_or_an_address(
     """All that are registered: a setting is refused as a stranger's, or its type has no such text."""
     for name in registry.names(kind):
         for key, hint in registry.types(kind, name).items():
-            refused = list(Guard().part(kind, Part(name, {key: text})))
+            refused = list(ClaimGuard().part(kind, Part(name, {key: text})))
             assert refused or (kind, name, key) in SPOKEN, f"{kind} {name} takes {key}={text}"
             if is_plain(hint):
                 with pytest.raises(ValidationError):
@@ -316,9 +316,9 @@ def test_no_setting_of_any_part_takes_a_path_or_an_address(
 def test_models_and_clips_that_do_not_come_with_sottovoce_are_refused_by_name() -> None:
     """All that are registered, by their bare names."""
     shipped = {"keyword", "recogniser", "sound", "speaker", "detector"}
-    assert {name for name in registry.names("target") if not list(Guard().model(name))} == shipped
+    assert {name for name in registry.names("target") if not list(ClaimGuard().model(name))} == shipped
     shipped = {"embedded", "prompts", "proxy", "sounds", "strings"}
-    assert {name for name in registry.names("corpus") if not list(Guard().corpus(name))} == shipped
+    assert {name for name in registry.names("corpus") if not list(ClaimGuard().corpus(name))} == shipped
 
 
 class Newcomer:
@@ -332,8 +332,8 @@ def test_a_new_part_is_refused_until_its_texts_are_declared(monkeypatch: pytest.
     monkeypatch.setitem(registry._PARTS["transform"], "newcomer", f"{__name__}:Newcomer")
     monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or sys.modules[Newcomer.__module__])
     monkeypatch.setitem(registry._OWN, "transform", registry._OWN["transform"] | {"newcomer"})
-    assert list(Guard().defense("newcomer(depth=5)")) == []
-    (reason,) = Guard().defense("newcomer(template=anything)")
+    assert list(ClaimGuard().defense("newcomer(depth=5)")) == []
+    (reason,) = ClaimGuard().defense("newcomer(template=anything)")
     assert FILES in reason
 
 
@@ -362,8 +362,8 @@ def test_a_part_of_a_plugin_needs_trust(
     # Its numbers are taken then, and its texts are not.
     monkeypatch.setitem(registry._PARTS["attack"], "whistle", f"{Newcomer.__module__}:Newcomer")
     monkeypatch.setattr(registry, "find", lambda kind, name: Newcomer)
-    assert list(Guard(trust=True).part("attack", Part("whistle", {"depth": 2}))) == []
-    assert list(Guard(trust=True).part("attack", Part("whistle", {"template": "evil"})))
+    assert list(ClaimGuard(trust=True).part("attack", Part("whistle", {"depth": 2}))) == []
+    assert list(ClaimGuard(trust=True).part("attack", Part("whistle", {"template": "evil"})))
 
 
 @pytest.mark.parametrize(

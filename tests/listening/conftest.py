@@ -249,8 +249,8 @@ class Site:
     def __init__(self, study: Any, shelf: Any, url: str, **settings: Any) -> None:
         from fastapi.testclient import TestClient
 
-        from sottovoce.listening.database import open_engine
-        from sottovoce.listening.server import make_app
+        from sottovoce.listening.server.app import make_app
+        from sottovoce.listening.server.database import open_engine
 
         self.study, self.shelf, self.url, self.settings = study, shelf, url, settings
         self.engine = open_engine(url)
@@ -265,7 +265,7 @@ class Site:
         return Listener(self.client, **arrived_with)
 
     def rows(self) -> list[Any]:
-        from sottovoce.listening.database import read_answers
+        from sottovoce.listening.server.database import read_answers
 
         return read_answers(self.engine)
 
@@ -276,8 +276,8 @@ MakeSite = Callable[..., Site]
 @pytest.fixture
 def make_site(maker: StudyMaker, tmp_path: Path) -> Iterator[MakeSite]:
     """Makes a site: test, database and what else goes into the study file."""
-    from sottovoce.listening.stimuli import prepare
-    from sottovoce.listening.study import read_study
+    from sottovoce.listening.study.stimuli import prepare
+    from sottovoce.listening.study.study_file import read_study
 
     made: list[Site] = []
 

@@ -12,9 +12,16 @@ from scipy import stats
 from sottovoce.core.batch import AudioBatch
 from sottovoce.data.load import Clip
 from sottovoce.errors import InputError
-from sottovoce.listening.analyse import (
-    Rate,
-    Scores,
+from sottovoce.listening.analysis.answer_rows import (
+    AnswerRow,
+    choose,
+    counted,
+    order_conditions,
+    order_levels,
+)
+from sottovoce.listening.analysis.counted_answers import (
+    HitRate,
+    RatingCounts,
     abx_confidence,
     abx_success,
     choices,
@@ -23,8 +30,9 @@ from sottovoce.listening.analyse import (
     naturalness,
     side_bias,
 )
-from sottovoce.listening.calibration import Pair, calibrate, predict, read_pairs
-from sottovoce.listening.mushra_stats import (
+from sottovoce.listening.analysis.ear_calibration import ComparedPair, calibrate, predict, read_pairs
+from sottovoce.listening.analysis.jnd_searches import export, read_searches, summarise, to_answers
+from sottovoce.listening.analysis.mushra_stats import (
     Rating,
     Screened,
     differences,
@@ -33,10 +41,8 @@ from sottovoce.listening.mushra_stats import (
     screen_listeners,
     t_interval,
 )
-from sottovoce.listening.rows import AnswerRow, choose, counted, order_conditions, order_levels
-from sottovoce.listening.searches import export, read_searches, summarise, to_answers
-from sottovoce.perception.answers import read_answers
-from sottovoce.perception.ear import Ear
+from sottovoce.perception.ears.ear import Ear
+from sottovoce.perception.jnd.answers import read_answers
 
 
 def row(kind: str, given: dict[str, Any], truth: dict[str, Any], **more: Any) -> AnswerRow:
@@ -119,7 +125,7 @@ def test_naming_of_the_paper() -> None:
     clean, adversarial = name_accuracy(rows)
     assert (clean.group, clean.hits, clean.n) == (("clean", "all"), 101, 110)
     assert (adversarial.group, adversarial.hits, adversarial.n) == (("adversarial", "all"), 102, 106)
-    total = Rate(("all",), clean.hits + adversarial.hits, clean.n + adversarial.n)
+    total = HitRate(("all",), clean.hits + adversarial.hits, clean.n + adversarial.n)
     assert round(100 * total.interval.value) == 94
 
 
@@ -134,7 +140,7 @@ def test_naturalness_by_level() -> None:
         ("low", "adversarial"): (1, 1, 0, 0, 0),
         ("high", "clean"): (0, 0, 0, 2, 0),
     }
-    scores = Scores("all", "clean", (1, 2, 3, 4, 10))
+    scores = RatingCounts("all", "clean", (1, 2, 3, 4, 10))
     assert (scores.natural.hits, scores.natural.n) == (14, 20)
 
 
@@ -142,21 +148,27 @@ def test_naturalness_against_clean() -> None:
     # Clean: half 4, half 5. Adversarial: two 5s. Multinomial with halves: (0,2) has 1/4, so has (2,0): 1/2.
     # Two rows: columns 2 (rating 4) and 4 (rating 5), two in the row: C(4,2) / C(6,2) = 6/15 for the
     # observed, (1,1) 8/15, (2,0) 1/15: 7/15.
-    scores = [Scores("all", "clean", (0, 0, 0, 2, 2)), Scores("all", "adversarial", (0, 0, 0, 0, 2))]
+    scores = [
+        RatingCounts("all", "clean", (0, 0, 0, 2, 2)),
+        RatingCounts("all", "adversarial", (0, 0, 0, 0, 2)),
+    ]
     (found,) = compare_naturalness(scores)
     assert (found.level, found.condition, found.clean) == ("all", "adversarial", "clean")
     assert found.multinomial.p == pytest.approx(0.5)
     assert found.two_rows.p == pytest.approx(7 / 15)
     # A rating that no clean clip got: half an answer more for 1, 4 and 5, shares of 1, 5 and 5 elevenths. One
     # each of 1 and 5 has 10/121; no likelier are two 1s (1) and one each of 1 and 4 (10).
-    scores[1] = Scores("all", "adversarial", (1, 0, 0, 0, 1))
+    scores[1] = RatingCounts("all", "adversarial", (1, 0, 0, 0, 1))
     assert compare_naturalness(scores)[0].multinomial.p == pytest.approx(21 / 121)
     assert compare_naturalness(scores[1:]) == []
 
 
 def test_naturalness_at_the_size_of_the_paper_is_exact() -> None:
     # Table 3: 110 clean and 106 adversarial answers; 65.5 % and 33 % of them 4 or 5.
-    scores = [Scores("all", "clean", (8, 12, 18, 32, 40)), Scores("all", "adversarial", (33, 26, 12, 15, 20))]
+    scores = [
+        RatingCounts("all", "clean", (8, 12, 18, 32, 40)),
+        RatingCounts("all", "adversarial", (33, 26, 12, 15, 20)),
+    ]
     (found,) = compare_naturalness(scores)
     assert found.multinomial.method == found.two_rows.method == "exact"
     assert found.multinomial.p < 0.01 and found.two_rows.p < 0.01
@@ -441,9 +453,9 @@ def test_predictions_at_two_rates() -> None:
 
 def test_calibration_by_hand() -> None:
     pairs = [
-        Pair("r", "1", "white", 10, 1, 10),
-        Pair("r", "2", "white", 20, 3, 10),
-        Pair("r", "3", "mp3", 90, 8, 10),
+        ComparedPair("r", "1", "white", 10, 1, 10),
+        ComparedPair("r", "2", "white", 20, 3, 10),
+        ComparedPair("r", "3", "mp3", 90, 8, 10),
     ]
     every, mp3, white = calibrate(pairs, np.array([0.12, 0.18, 0.90]))
     # Two bins: P 0.15 against 4/20 = 0.2, twenty answers; 0.9 against 0.8, ten: (20 * 0.05 + 10 * 0.1) / 30.

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 SERVE = "import typer; from sottovoce.cli.listen_serve import serve; typer.run(serve)"
 CREW = """
 import os, sys, time
-from sottovoce.listening.crew import Crew
+from sottovoce.listening.server.server_processes import Crew
 
 def work(wait):
     os.write(1, f"begun {os.getpid()}\\n".encode())

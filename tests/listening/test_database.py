@@ -13,7 +13,7 @@ from sqlalchemy import Connection, inspect, select, text
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from sottovoce.errors import InputError, StoreError
-from sottovoce.listening.database import (
+from sottovoce.listening.server.database import (
     Database,
     _Job,
     alembic_config,
@@ -22,8 +22,8 @@ from sottovoce.listening.database import (
     migrate,
     open_engine,
 )
-from sottovoce.listening.ledger import first_gap
-from sottovoce.listening.schema import METADATA, STUDY, now
+from sottovoce.listening.server.session_store import first_gap
+from sottovoce.listening.server.tables import METADATA, STUDY, now
 
 TABLES = {"study", "session", "step", "handout", "answer"}
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sottovoce.errors import InputError
-from sottovoce.listening.blocks import SameDifferentBlock
-from sottovoce.listening.checks import check_v6
-from sottovoce.listening.design import Planned, exposure, latin_square, lay_out
-from sottovoce.listening.study import Study, make_study
+from sottovoce.listening.study.blocks import SameDifferentBlock
+from sottovoce.listening.study.seating import Planned, exposure, latin_square, lay_out
+from sottovoce.listening.study.study_checks import check_v6
+from sottovoce.listening.study.study_file import ListeningStudy, make_study
 
 TESTS = ("naming", "abx", "same-different", "mushra", "preference", "closer")
 
@@ -255,7 +255,7 @@ def test_conditions_follow_a_latin_square_in_every_set() -> None:
     assert first[0] != first[1]
 
 
-def v6(seats: int = 18) -> Study:
+def v6(seats: int = 18) -> ListeningStudy:
     """Nine sets of 12 and 6, in which no clip comes twice."""
     clips: dict[str, Any] = {}
     named: dict[str, list[str]] = {}

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from sottovoce.errors import InputError
-from sottovoce.listening.report import answers_csv
-from sottovoce.listening.results import analyse
-from sottovoce.listening.searches import export, sounds_of
-from sottovoce.listening.simulate import serving, simulate
-from sottovoce.listening.sounds import dither, to_wav
-from sottovoce.listening.study import make_study
-from sottovoce.perception.answers import read_answers
+from sottovoce.listening.analysis.jnd_searches import export, sounds_of
+from sottovoce.listening.analysis.results import analyse
+from sottovoce.listening.analysis.results_page import answers_csv
+from sottovoce.listening.session.simulate import serving, simulate
+from sottovoce.listening.study.study_file import make_study
+from sottovoce.listening.study.test_sounds import dither, to_wav
+from sottovoce.perception.jnd.answers import read_answers
 
 PLAIN = {
     "title": "Which one is X?",

@@ -11,7 +11,8 @@ import yaml
 from typer.main import get_command
 
 from sottovoce.cli.main import app
-from sottovoce.listening.blocks import (
+from sottovoce.listening.session.protocol import Question
+from sottovoce.listening.study.blocks import (
     TESTS,
     AbxBlock,
     CloserBlock,
@@ -20,8 +21,15 @@ from sottovoce.listening.blocks import (
     PreferenceBlock,
     SameDifferentBlock,
 )
-from sottovoce.listening.protocol import Question
-from sottovoce.listening.study import PRESETS, Attention, Clip, Completion, Headphones, Study, read_study
+from sottovoce.listening.study.study_file import (
+    PRESETS,
+    AttentionCheck,
+    Completion,
+    HeadphoneCheck,
+    ListeningStudy,
+    StudyClip,
+    read_study,
+)
 
 PAGE = (Path(__file__).parents[2] / "docs" / "listening.md").read_text(encoding="utf-8")
 BLOCKS = (NamingBlock, AbxBlock, SameDifferentBlock, MushraBlock, PreferenceBlock, CloserBlock)
@@ -36,14 +44,14 @@ def table(first: str) -> dict[str, str]:
 
 def test_every_entry_of_a_study_is_named() -> None:
     rows = table("| entry | default | meaning |")
-    assert list(rows) == list(Study.model_fields)
+    assert list(rows) == list(ListeningStudy.model_fields)
     for name, model in {
-        "headphones": Headphones, "attention": Attention, "questionnaire": Question,
-        "completion": Completion, "clips": Clip,
+        "headphones": HeadphoneCheck, "attention": AttentionCheck, "questionnaire": Question,
+        "completion": Completion, "clips": StudyClip,
     }.items():  # fmt: skip
         assert set(model.model_fields) <= set(re.findall(r"`(\w+)`", rows[name])), name
     for name in ("seed", "seats", "level", "loudness", "wrong_sentinels"):
-        assert rows[name].split("|")[0].strip(" `") == str(Study.model_fields[name].default)
+        assert rows[name].split("|")[0].strip(" `") == str(ListeningStudy.model_fields[name].default)
 
 
 def test_every_entry_of_a_block_is_named() -> None:

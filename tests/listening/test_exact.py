@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from sottovoce.errors import InputError
-from sottovoce.listening.exact import holm, multinomial_test, show_p, signed_rank_test, two_row_test
+from sottovoce.listening.analysis.exact_tests import (
+    holm,
+    multinomial_test,
+    show_p,
+    signed_rank_test,
+    two_row_test,
+)
 
 
 def test_multinomial_by_hand() -> None:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode, checks
 
-from sottovoce.listening.limits import Limits
+from sottovoce.listening.server.limits import Limits
 
 OPERATIONS = (
     ("POST", "/api/sessions"),

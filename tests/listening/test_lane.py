@@ -10,9 +10,9 @@ import anyio
 import pytest
 from fastapi.testclient import TestClient
 
-from sottovoce.listening import server
-from sottovoce.listening.lane import Lane
-from sottovoce.listening.limits import AddHeaders, LimitRates, Limits, LimitSizes
+from sottovoce.listening.server import app as server
+from sottovoce.listening.server.fast_path import FastPath
+from sottovoce.listening.server.limits import AddHeaders, LimitRates, Limits, LimitSizes
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def both(make_site: Any, tmp_path: Path) -> tuple[Any, TestClient]:
     """A study, and another way to it on which everything goes through the framework."""
     site = make_site("abx", f"sqlite:///{tmp_path / 'a.db'}")
     lane = site.app.app.app.app
-    assert isinstance(lane, Lane)
+    assert isinstance(lane, FastPath)
     limits = Limits()
     return site, TestClient(AddHeaders(LimitRates(LimitSizes(lane.app, limits), limits)))
 
@@ -105,11 +105,11 @@ def call(app: Any, method: str, path: str, *, query: bytes = b"", body: Any = No
 
 
 def test_good_requests_do_not_enter_the_framework(site, slots):
-    from sottovoce.listening.database import Database
-    from sottovoce.listening.ledger import Ledger
+    from sottovoce.listening.server.database import Database
+    from sottovoce.listening.server.session_store import SessionStore
 
-    books = Ledger(Database(site.engine), site.study)
-    lane = Lane(Nobody(), books, site.shelf.wav)
+    books = SessionStore(Database(site.engine), site.study)
+    lane = FastPath(Nobody(), books, site.shelf.wav)
     joined = books.join({})
     shown = joined.screen.model_dump()
     while shown["kind"] != "done":
@@ -128,14 +128,14 @@ def test_good_requests_do_not_enter_the_framework(site, slots):
 
 
 def test_a_mistake_of_the_server_is_told_and_logged(site, monkeypatch: pytest.MonkeyPatch):
-    from sottovoce.listening.ledger import Ledger
+    from sottovoce.listening.server.session_store import SessionStore
 
     listener = site.listener()
 
     def fail(*_: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Ledger, "answer", fail)
+    monkeypatch.setattr(SessionStore, "answer", fail)
     reply = listener.post()
     assert (reply.status_code, reply.json()["code"]) == (500, "server-error")
     assert reply.headers["x-content-type-options"] == "nosniff"

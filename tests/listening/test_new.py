@@ -14,15 +14,21 @@ import soundfile
 import yaml
 from typer.testing import CliRunner
 
-from sottovoce.auditing.plan import make_plan
+from sottovoce.auditing.plan.plan_file import make_plan
 from sottovoce.cli.listen import app
 from sottovoce.core.record import Record, RecordWriter
 from sottovoce.errors import InputError, UnknownName
-from sottovoce.listening.blocks import AbxBlock, MushraBlock, NamingBlock, PreferenceBlock, SameDifferentBlock
-from sottovoce.listening.design import exposure, lay_out
-from sottovoce.listening.new import write_study
-from sottovoce.listening.sources import Candidate, keep, leave_silence, read_clips, read_run
-from sottovoce.listening.study import Study, read_study
+from sottovoce.listening.study.blocks import (
+    AbxBlock,
+    MushraBlock,
+    NamingBlock,
+    PreferenceBlock,
+    SameDifferentBlock,
+)
+from sottovoce.listening.study.clip_sources import Candidate, keep, leave_silence, read_clips, read_run
+from sottovoce.listening.study.new_study import write_study
+from sottovoce.listening.study.seating import exposure, lay_out
+from sottovoce.listening.study.study_file import ListeningStudy, read_study
 
 WORDS = ("yes", "no", "up", "off")
 
@@ -72,7 +78,7 @@ def _several() -> bool:
     return len(app.registered_commands) > 1
 
 
-def new(tmp_path: Path, *arguments: Any) -> Study:
+def new(tmp_path: Path, *arguments: Any) -> ListeningStudy:
     result = run_new(tmp_path / "study.yaml", *arguments)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -408,7 +414,7 @@ def test_the_file_teaches(tmp_path: Path) -> None:
     """Every entry of a study is in it, most with a comment, and what is commented out can be put in."""
     new(tmp_path, "--from", write_run(tmp_path / "run", clips=4))
     text = (tmp_path / "study.yaml").read_text()
-    for entry in Study.model_fields:
+    for entry in ListeningStudy.model_fields:
         assert entry == "preset" or f"\n{entry}:" in text or f"\n# {entry}:" in text
     lines = [
         line[2:] if line.startswith(("# completion:", "#   code", "#   screened", "#   link")) else line

@@ -155,7 +155,7 @@ def test_a_killed_server_has_every_answer_it_acknowledged(make_site, listen, mak
 def _screens(site: Any) -> set[str]:
     from sqlalchemy import select
 
-    from sottovoce.listening.schema import ANSWER
+    from sottovoce.listening.server.tables import ANSWER
 
     with site.engine.connect() as link:
         return set(link.scalars(select(ANSWER.c.step_id)))

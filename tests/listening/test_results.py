@@ -16,17 +16,17 @@ import torch
 from sottovoce.core.statistics import Interval
 from sottovoce.data.load import Clip
 from sottovoce.errors import InputError, StoreError, UnknownName
-from sottovoce.listening.analyse import Scores
-from sottovoce.listening.figures import naturalness_figure
-from sottovoce.listening.report import answers_csv, render, render_so_far, write
-from sottovoce.listening.results import Results, analyse
-from sottovoce.listening.rows import AnswerRow, Visit
-from sottovoce.listening.sheets import Column, Table, show
-from sottovoce.listening.study import Study, make_study
-from sottovoce.perception import learned
+from sottovoce.listening.analysis.answer_rows import AnswerRow, Visit
+from sottovoce.listening.analysis.counted_answers import RatingCounts
+from sottovoce.listening.analysis.result_figures import naturalness_figure
+from sottovoce.listening.analysis.result_tables import ResultColumn, ResultTable, show
+from sottovoce.listening.analysis.results import Results, analyse
+from sottovoce.listening.analysis.results_page import answers_csv, render, render_so_far, write
+from sottovoce.listening.study.study_file import ListeningStudy, make_study
+from sottovoce.perception.ears import learned
 
 
-def study(**entries: Any) -> Study:
+def study(**entries: Any) -> ListeningStudy:
     plain: dict[str, Any] = {
         "title": "Do <b>you</b> hear it?",
         "clips": {"w": {"path": "w.wav", "condition": "clean"}},
@@ -68,7 +68,7 @@ def paper_abx(**more: Any) -> list[AnswerRow]:
     ]
 
 
-def table(results: Results, name: str) -> Table:
+def table(results: Results, name: str) -> ResultTable:
     return next(one for one in results.tables if one.name == name)
 
 
@@ -373,10 +373,10 @@ def test_cells() -> None:
     assert show(Interval(0.5, np.nan, np.nan, 1), "percent") == "50.0"
     assert [show(cell, "number") for cell in (None, np.nan, 2.25)] == ["–", "–", "2.2"]
     assert (show(1234, "count"), show(0.00012, "p"), show(0.98765, "ratio")) == ("1,234", "1.2e-04", "0.988")
-    made = Table(
+    made = ResultTable(
         name="t",
         title="T",
-        columns=(Column("who"), Column("share", "percent"), Column("n", "count")),
+        columns=(ResultColumn("who"), ResultColumn("share", "percent"), ResultColumn("n", "count")),
         rows=[("a, b", Interval(0.5, 0.25, 0.75, 8), 8), ("c", None, 0)],
     )
     lines = list(csv.reader(io.StringIO(made.to_csv("people"))))
@@ -396,6 +396,6 @@ def test_answers_as_csv_hold_everything() -> None:
 
 @pytest.mark.parametrize("levels", [1, 2, 3, 4])
 def test_a_panel_a_level_and_none_beyond(levels: int) -> None:
-    scores = [Scores(name, "clean", (1, 0, 2, 0, 3)) for name in ("", "low", "medium", "high")[:levels]]
+    scores = [RatingCounts(name, "clean", (1, 0, 2, 0, 3)) for name in ("", "low", "medium", "high")[:levels]]
     figure = naturalness_figure(scores, "people")
     assert [bool(axes.patches) for axes in figure.axes if axes.get_visible()] == [True] * levels

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 
 from sottovoce.errors import InputError
-from sottovoce.listening.limits import Buckets, Limits, LimitSizes
+from sottovoce.listening.server.limits import Buckets, Limits, LimitSizes
 
 SECRETS = (
     "w0",

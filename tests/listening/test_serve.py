@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from sottovoce.cli import listen_serve
 from sottovoce.errors import InputError, StoreError
-from sottovoce.listening.limits import Limits
+from sottovoce.listening.server.limits import Limits
 
 
 @pytest.fixture
@@ -161,12 +161,12 @@ def test_the_report_holds_the_ear_against_the_answers(make_site, tmp_path: Path,
     assert "P(heard) of the learned distance against the answers" in text
     assert {frozenset(pair) for pair in known} == played
     # A second page needs no clip any more.
-    monkeypatch.setattr("sottovoce.listening.stimuli.prepare", lambda *_: pytest.fail("loaded again"))
+    monkeypatch.setattr("sottovoce.listening.study.stimuli.prepare", lambda *_: pytest.fail("loaded again"))
     assert listen_serve._report(site.study, url, folder, known)[0] == text
 
 
 def test_the_page_is_in_the_package():
-    from sottovoce.listening.server import PAGE, TYPES
+    from sottovoce.listening.server.app import PAGE, TYPES
 
     assert (PAGE / "index.html").exists()
     assert {file.suffix for file in PAGE.iterdir()} <= set(TYPES)

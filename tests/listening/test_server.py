@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import event, select
 
-from sottovoce.listening.database import read_answers
-from sottovoce.listening.schema import SESSION, STEP, now
+from sottovoce.listening.server.database import read_answers
+from sottovoce.listening.server.tables import SESSION, STEP, now
 
 WHOLE = {
     "consent": "You will hear words.",

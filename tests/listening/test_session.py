@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from sottovoce.listening import protocol
-from sottovoce.listening.fit import find_fault
-from sottovoce.listening.protocol import Given, Screen
-from sottovoce.listening.rows import AnswerRow
-from sottovoce.listening.searches import read_searches, summarise
-from sottovoce.listening.session import Course, Step, screen
-from sottovoce.listening.study import Study, make_study
-from sottovoce.perception.jnd import Trial, estimate
+from sottovoce.listening.analysis.answer_rows import AnswerRow
+from sottovoce.listening.analysis.jnd_searches import read_searches, summarise
+from sottovoce.listening.session import protocol
+from sottovoce.listening.session.answer_checks import find_fault
+from sottovoce.listening.session.protocol import Given, Screen
+from sottovoce.listening.session.session_course import SessionCourse, Step, screen
+from sottovoce.listening.study.study_file import ListeningStudy, make_study
+from sottovoce.perception.jnd.jnd_rule import JndTrial, estimate
 
 TESTS = ("naming", "abx", "same-different", "mushra", "preference", "closer")
 GIVEN: TypeAdapter[Any] = TypeAdapter(Given)
@@ -52,12 +52,12 @@ def right(step: Step) -> dict[str, Any]:
     return {"kind": step.kind, **answers.get(step.kind, {})}
 
 
-def show(study: Study, step: Step) -> Any:
+def show(study: ListeningStudy, step: Step) -> Any:
     names = {label: f"n{step.place}-{place}" for place, label in enumerate(step.roles)}
     return screen(step, names, study, 0.5, id=f"s{step.place}")
 
 
-def walk(course: Course, answer: Answerer = right, most: int = 400) -> Done:
+def walk(course: SessionCourse, answer: Answerer = right, most: int = 400) -> Done:
     """Answer until the end, through JSON each time as a server would."""
     done: Done = []
     for _ in range(most):
@@ -95,7 +95,7 @@ TRIALS = {"naming": 12, "abx": 6, "same-different": 32, "mushra": 2, "preference
 
 @pytest.mark.parametrize("test", TESTS)
 def test_a_whole_session_of_every_test(maker: Any, test: str) -> None:
-    course = Course(make_study(full(maker, test)), seat=1)
+    course = SessionCourse(make_study(full(maker, test)), seat=1)
     done = walk(course)
     around = ["consent", "notice", "volume", *["headphones"] * 6, "attention", "notice"]
     assert kinds(done) == [*around, *[test] * TRIALS[test], "questionnaire"]
@@ -107,7 +107,7 @@ def test_a_whole_session_of_every_test(maker: Any, test: str) -> None:
 
 @pytest.mark.parametrize("test", TESTS)
 def test_progress_rises_to_one(maker: Any, test: str) -> None:
-    course = Course(make_study(full(maker, test)), seat=0)
+    course = SessionCourse(make_study(full(maker, test)), seat=0)
     done = walk(course)
     shares = [course.progress(done[:count]) for count in range(len(done) + 1)]
     assert shares[0] == 0.0 and shares[-1] == 1.0
@@ -117,13 +117,13 @@ def test_progress_rises_to_one(maker: Any, test: str) -> None:
 @pytest.mark.parametrize("test", TESTS)
 def test_a_session_goes_on_from_any_place(maker: Any, test: str) -> None:
     study = make_study(full(maker, test))
-    done = walk(Course(study, seat=2, seed=9))
+    done = walk(SessionCourse(study, seat=2, seed=9))
     for place in range(len(done)):
-        again = Course(make_study(full(maker, test)), seat=2, seed=9)
+        again = SessionCourse(make_study(full(maker, test)), seat=2, seed=9)
         assert again.next_step(done[:place]) == done[place][0]
 
 
-def screens_of(study: Study, done: Done) -> list[Any]:
+def screens_of(study: ListeningStudy, done: Done) -> list[Any]:
     return [show(study, step) for step, _ in done]
 
 
@@ -133,7 +133,7 @@ def test_screens_show_opaque_names_and_nothing_of_the_truth(maker: Any, test: st
     if test in ("naming", "abx"):
         content["blocks"][0] |= {"items": ["w0-adv", "w1-adv"], "sentinels": ["w2-adv"]}
     study = make_study(content)
-    done = walk(Course(study, seat=0))
+    done = walk(SessionCourse(study, seat=0))
     trials = []
     for (step, _), shown in zip(done, screens_of(study, done), strict=True):
         text = SCREEN.dump_json(shown).decode()
@@ -173,14 +173,14 @@ def test_slots_of_the_screens(maker: Any) -> None:
         "closer": ["A", "B", "Reference"],
     }
     for test, labels in expected.items():
-        done = walk(Course(make_study(maker.content(test)), seat=0))
+        done = walk(SessionCourse(make_study(maker.content(test)), seat=0))
         trial = next(step for step, _ in done if step.kind == test)
         assert sorted(trial.roles) == sorted(labels)
 
 
 def test_a_refusal_ends_it(maker: Any) -> None:
     study = make_study(full(maker, "abx"))
-    course = Course(study, seat=0)
+    course = SessionCourse(study, seat=0)
     done = walk(course, lambda step: {"kind": "consent", "agreed": False})
     assert kinds(done) == ["consent"]
     last = course.next_step(done)
@@ -199,7 +199,7 @@ def over_loudspeakers(step: Step) -> dict[str, Any]:
 
 
 def test_loudspeakers_fail_twice_and_end_it(maker: Any) -> None:
-    course = Course(make_study(full(maker, "abx")), seat=0)
+    course = SessionCourse(make_study(full(maker, "abx")), seat=0)
     done = walk(course, over_loudspeakers)
     assert kinds(done) == ["consent", "notice", "volume", *["headphones"] * 12]
     assert course.next_step(done).facts == {"outcome": "headphones"}
@@ -208,7 +208,7 @@ def test_loudspeakers_fail_twice_and_end_it(maker: Any) -> None:
 
 def test_loudspeakers_may_be_noted_only(maker: Any) -> None:
     content = full(maker, "abx") | {"headphones": {"fail": "note"}}
-    course = Course(make_study(content), seat=0)
+    course = SessionCourse(make_study(content), seat=0)
     done = walk(course, over_loudspeakers)
     assert kinds(done).count("headphones") == 12
     assert course.verdict(done).accepted
@@ -222,7 +222,7 @@ def test_every_check_that_is_noted_is_told_apart(maker: Any) -> None:
         {"clip": clip, "choices": ["tea", "sea"], "answer": answer, "fail": "note"}
         for clip, answer in (("w0", "sea"), ("w1", "tea"), ("w2", "sea"))
     ]
-    course = Course(make_study(full(maker, "abx") | {"headphones": None, "attention": tests}), seat=0)
+    course = SessionCourse(make_study(full(maker, "abx") | {"headphones": None, "attention": tests}), seat=0)
     done = walk(course, lambda step: right(step) | ({"choice": "tea"} if step.kind == "attention" else {}))
     notes = course.next_step(done).facts["notes"]
     assert notes == "attention test failed: w0; attention test failed: w2"
@@ -231,7 +231,7 @@ def test_every_check_that_is_noted_is_told_apart(maker: Any) -> None:
 
 @pytest.mark.parametrize(("wrong", "trials"), [(1, 6), (2, 12)])
 def test_five_of_six_pass_and_a_second_row_may_be_tried(maker: Any, wrong: int, trials: int) -> None:
-    course = Course(make_study(full(maker, "abx")), seat=0)
+    course = SessionCourse(make_study(full(maker, "abx")), seat=0)
     slips = iter([True] * wrong + [False] * 20)
 
     def answer(step: Step) -> dict[str, Any]:
@@ -243,7 +243,7 @@ def test_five_of_six_pass_and_a_second_row_may_be_tried(maker: Any, wrong: int, 
 
 
 def test_the_tones_of_a_row_stand_in_different_orders(maker: Any) -> None:
-    done = walk(Course(make_study(full(maker, "abx")), seat=0), over_loudspeakers)
+    done = walk(SessionCourse(make_study(full(maker, "abx")), seat=0), over_loudspeakers)
     orders = {tuple(step.roles.values()) for step, _ in done if step.kind == "headphones"}
     assert len(orders) > 2
     assert all(sorted(order) == ["tone:antiphase", "tone:plain", "tone:quiet"] for order in orders)
@@ -253,7 +253,7 @@ def test_a_word_not_heard_ends_it(maker: Any) -> None:
     content = full(maker, "abx")
     content["completion"]["screened_code"] = "OUT"
     study = make_study(content)
-    course = Course(study, seat=0)
+    course = SessionCourse(study, seat=0)
     done = walk(course, lambda step: right(step) | ({"choice": "tea"} if step.kind == "attention" else {}))
     assert kinds(done)[-1] == "attention"
     last = course.next_step(done)
@@ -263,7 +263,7 @@ def test_a_word_not_heard_ends_it(maker: Any) -> None:
 
 def test_one_wrong_sentinel_discards_and_nobody_is_told(maker: Any) -> None:
     study = make_study(full(maker, "same-different"))
-    course = Course(study, seat=0)
+    course = SessionCourse(study, seat=0)
     slips = iter([True] + [False] * 20)
 
     def answer(step: Step) -> dict[str, Any]:
@@ -274,7 +274,7 @@ def test_one_wrong_sentinel_discards_and_nobody_is_told(maker: Any) -> None:
     assert course.next_step(done) == course.next_step(good)
     assert course.verdict(done) == (False, "1 of 6 sentinels wrong")
     assert all(course.feedback(step, given) is None for step, given in done if not step.teaching)
-    allowed = Course(make_study(full(maker, "same-different") | {"wrong_sentinels": 1}), seat=0)
+    allowed = SessionCourse(make_study(full(maker, "same-different") | {"wrong_sentinels": 1}), seat=0)
     assert allowed.verdict(done).accepted
 
 
@@ -283,7 +283,7 @@ def test_sentinels_of_other_tests_discard_too(maker: Any, test: str) -> None:
     pair = {"a": "w5", "b": "w5-adv", "reference": "w5", "better": "a"}
     sentinel = "w5-adv" if test in ("naming", "abx") else pair
     items = maker.content(test)["blocks"][0]["items"][:3]
-    course = Course(make_study(maker.content(test, items=items, sentinels=[sentinel])), seat=3)
+    course = SessionCourse(make_study(maker.content(test, items=items, sentinels=[sentinel])), seat=3)
     other = {"a": "b", "b": "a", "yes": "no", "no": "yes"}
 
     def answer(step: Step) -> dict[str, Any]:
@@ -294,7 +294,7 @@ def test_sentinels_of_other_tests_discard_too(maker: Any, test: str) -> None:
 
 
 def test_one_answer_to_everything_is_no_answer(maker: Any) -> None:
-    course = Course(make_study(maker.content("same-different")), seat=0)
+    course = SessionCourse(make_study(maker.content("same-different")), seat=0)
 
     def always(step: Step) -> dict[str, Any]:
         return {"kind": step.kind, "different": True} if step.kind == "same-different" else right(step)
@@ -322,7 +322,7 @@ def saying(different: Callable[[Step], bool]) -> Answerer:
 
 def test_one_answer_to_a_ladder_of_clips(maker: Any) -> None:
     """Two ladders of 10 comparisons less 3 sentinels each: 14. An attack that nobody hears is no fault."""
-    course = Course(make_study(maker.content("same-different", items=LADDERS)), seat=0)
+    course = SessionCourse(make_study(maker.content("same-different", items=LADDERS)), seat=0)
     always, never = (walk(course, saying(lambda step, said=said: said)) for said in (True, False))
     assert course.verdict(always) == (False, "all 14 comparisons called 'different'")
     assert course.verdict(never) == (True, "")
@@ -332,7 +332,7 @@ def test_one_answer_to_a_ladder_of_clips(maker: Any) -> None:
 def test_a_ladder_that_never_came_to_its_weakest_step(maker: Any) -> None:
     """The search begins at 50; from there 0 is further than it ever asks: 50 may be heard every time."""
     items = [{"reference": "w0", "steps": {0: "w0", 50: "w1", 100: "w1-adv"}}]
-    course = Course(make_study(maker.content("same-different", items=items)), seat=0)
+    course = SessionCourse(make_study(maker.content("same-different", items=items)), seat=0)
     done = walk(course, saying(lambda step: True))
     assert {step.truth["strength"] for step, _ in done if "strength" in step.truth} == {50.0}
     assert course.verdict(done) == (True, "")
@@ -341,7 +341,7 @@ def test_a_ladder_that_never_came_to_its_weakest_step(maker: Any) -> None:
 def test_a_ladder_beside_directions_excuses_nobody(maker: Any) -> None:
     """A ladder and a direction, 10 comparisons less 3 sentinels each."""
     items = [LADDERS[0], {"reference": "w3", "direction": "white"}]
-    course = Course(make_study(maker.content("same-different", items=items)), seat=0)
+    course = SessionCourse(make_study(maker.content("same-different", items=items)), seat=0)
     assert course.verdict(walk(course)) == (True, "")
     always, never = (walk(course, saying(lambda step, said=said: said)) for said in (True, False))
     assert course.verdict(always) == (False, "all 14 comparisons called 'different'")
@@ -349,7 +349,7 @@ def test_a_ladder_beside_directions_excuses_nobody(maker: Any) -> None:
 
 
 def test_ladders_of_one_reference_are_reported_apart(maker: Any) -> None:
-    done = walk(Course(make_study(maker.content("same-different", items=LADDERS)), seat=0))
+    done = walk(SessionCourse(make_study(maker.content("same-different", items=LADDERS)), seat=0))
     rows = [
         AnswerRow(
             session="s", seat=0, simulated=False, accepted=True, place=step.place, kind=step.kind,
@@ -363,7 +363,7 @@ def test_ladders_of_one_reference_are_reported_apart(maker: Any) -> None:
 
 
 def test_an_unfinished_session_does_not_count(maker: Any) -> None:
-    course = Course(make_study(maker.content("abx")), seat=0)
+    course = SessionCourse(make_study(maker.content("abx")), seat=0)
     done = walk(course)
     assert course.verdict(done[:-1]) == (False, f"not finished: {len(done) - 1} screens answered")
 
@@ -371,11 +371,11 @@ def test_an_unfinished_session_does_not_count(maker: Any) -> None:
 def test_the_search_ends_near_what_the_listener_hears(maker: Any) -> None:
     """A listener who hears from 45 on, asked 28 times along each track in steps of 5."""
     content = maker.content("same-different", comparisons=30, strengths=21)
-    course = Course(make_study(content), seat=0)
+    course = SessionCourse(make_study(content), seat=0)
     done = walk(course)
     for track in ("0", "1", "2"):
         answers = [
-            Trial(step.truth["strength"], given.different)
+            JndTrial(step.truth["strength"], given.different)
             for step, given in done
             if step.kind == "same-different" and step.facts["track"] == track and "strength" in step.truth
         ]
@@ -386,7 +386,7 @@ def test_the_search_ends_near_what_the_listener_hears(maker: Any) -> None:
 
 def test_a_search_follows_its_own_answers_alone(maker: Any) -> None:
     """Another answer along one track changes no strength along the others."""
-    course = Course(make_study(maker.content("same-different")), seat=0)
+    course = SessionCourse(make_study(maker.content("same-different")), seat=0)
 
     def deaf_on_first(step: Step) -> dict[str, Any]:
         if step.facts.get("track") == "0" and "strength" in step.truth:
@@ -404,7 +404,7 @@ def test_a_search_follows_its_own_answers_alone(maker: Any) -> None:
 
 
 def test_what_is_played_is_what_the_truth_says(maker: Any) -> None:
-    done = walk(Course(make_study(maker.content("same-different")), seat=5))
+    done = walk(SessionCourse(make_study(maker.content("same-different")), seat=5))
     for step, _ in done:
         if step.kind != "same-different":
             continue
@@ -417,7 +417,7 @@ def test_what_is_played_is_what_the_truth_says(maker: Any) -> None:
 
 def test_teaching_comes_first_with_feedback(maker: Any) -> None:
     study = make_study(maker.content("abx", teaching=["w0-adv"], items=["w1-adv", "w2-adv"]))
-    course = Course(study, seat=0)
+    course = SessionCourse(study, seat=0)
     done = walk(course)
     step, given = done[2]
     assert [one.teaching for one, _ in done] == [False, False, True, False, False]
@@ -441,7 +441,7 @@ def test_feedback_of_every_test(maker: Any) -> None:
         "preference": [{"a": "w5", "b": "w5-adv"}],
     }
     for test, entry in teaching.items():
-        course = Course(make_study(maker.content(test, teaching=entry)), seat=0)
+        course = SessionCourse(make_study(maker.content(test, teaching=entry)), seat=0)
         taught = [(step, given) for step, given in walk(course) if step.teaching]
         assert taught
         assert all(course.feedback(*one).right for one in taught)  # type: ignore[union-attr]
@@ -449,7 +449,7 @@ def test_feedback_of_every_test(maker: Any) -> None:
 
 def test_breaks(maker: Any) -> None:
     study = make_study(maker.content("naming", break_after=5, rest_seconds=20, teaching=["w0"]))
-    done = walk(Course(study, seat=0))
+    done = walk(SessionCourse(study, seat=0))
     assert kinds(done) == [
         "volume", "notice", *["naming"] * 6, "notice", *["naming"] * 5, "notice", *["naming"] * 2
     ]  # fmt: skip
@@ -458,7 +458,7 @@ def test_breaks(maker: Any) -> None:
 
 def test_the_link_back_is_filled_in_and_cannot_be_bent(maker: Any) -> None:
     study = make_study(full(maker, "abx"))
-    last = Course(study, seat=0).next_step(walk(Course(study, seat=0)))
+    last = SessionCourse(study, seat=0).next_step(walk(SessionCourse(study, seat=0)))
     came = {"PROLIFIC_PID": "a/b&cc=evil", "code": "mine"}
     shown = screen(last, {}, study, 1.0, id="s", arrived_with=came)
     assert shown.link == "https://example.org/done?cc=C0DE&id=a%2Fb%26cc%3Devil"
@@ -469,7 +469,7 @@ def test_codes_of_ones_own(maker: Any) -> None:
     study = make_study(maker.content("abx") | {"completion": {}})
     codes = set()
     for seat in range(20):
-        course = Course(study, seat=seat, seed=5)
+        course = SessionCourse(study, seat=seat, seed=5)
         codes.add(course.next_step(walk(course)).facts["code"])
     assert len(codes) == 20
     assert all(len(code) == 10 and not set(code) & set("IO01") for code in codes)

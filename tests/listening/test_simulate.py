@@ -16,18 +16,18 @@ from typer.testing import CliRunner
 from sottovoce.cli.listen_results import results as results_command
 from sottovoce.cli.listen_results import simulate as simulate_command
 from sottovoce.errors import InputError
-from sottovoce.listening import protocol
-from sottovoce.listening.analyse import abx_success, choices, name_accuracy
-from sottovoce.listening.database import default_url, open_engine, read_answers
-from sottovoce.listening.names import ANTIPHASE, PLAIN, QUIET
-from sottovoce.listening.persons import Hearing, Person, abx_chance
-from sottovoce.listening.protocol import Slot
-from sottovoce.listening.rows import AnswerRow, counted
-from sottovoce.listening.searches import sounds_of
-from sottovoce.listening.simulate import Wire, make_person, simulate
-from sottovoce.listening.stimuli import prepare
-from sottovoce.listening.study import read_study
-from sottovoce.perception.answers import read_answers as read_folder
+from sottovoce.listening.analysis.answer_rows import AnswerRow, counted
+from sottovoce.listening.analysis.counted_answers import abx_success, choices, name_accuracy
+from sottovoce.listening.analysis.jnd_searches import sounds_of
+from sottovoce.listening.server.database import default_url, open_engine, read_answers
+from sottovoce.listening.session import protocol
+from sottovoce.listening.session.protocol import Slot
+from sottovoce.listening.session.simulate import Wire, make_person, simulate
+from sottovoce.listening.session.simulated_persons import Hearing, Person, abx_chance
+from sottovoce.listening.study.sound_keys import ANTIPHASE, PLAIN, QUIET
+from sottovoce.listening.study.stimuli import prepare
+from sottovoce.listening.study.study_file import read_study
+from sottovoce.perception.jnd.answers import read_answers as read_folder
 
 KINDS = ("naming", "abx", "same-different", "mushra", "preference", "closer")
 GIVEN: TypeAdapter[protocol.Given] = TypeAdapter(protocol.Given)

@@ -14,15 +14,15 @@ from scipy.signal import freqz
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.errors import InputError, StoreError, UnknownName
-from sottovoce.listening.design import lay_out
-from sottovoce.listening.session import Course
-from sottovoce.listening.sounds import lowpass, to_wav, tones
-from sottovoce.listening.stimuli import Shelf, prepare
-from sottovoce.listening.study import read_study
-from sottovoce.perception.perturbations import Direction
+from sottovoce.listening.session.session_course import SessionCourse
+from sottovoce.listening.study.seating import lay_out
+from sottovoce.listening.study.stimuli import StimulusStore, prepare
+from sottovoce.listening.study.study_file import read_study
+from sottovoce.listening.study.test_sounds import lowpass, to_wav, tones
+from sottovoce.perception.degradations.perturbation_space import Direction
 
 
-def shelf_of(maker: Any, content: dict[str, Any], tell: Any = None) -> Shelf:
+def shelf_of(maker: Any, content: dict[str, Any], tell: Any = None) -> StimulusStore:
     return prepare(read_study(maker.write(content)), maker.folder / "cache", tell)
 
 
@@ -84,7 +84,7 @@ def test_everything_a_session_asks_for_is_on_the_shelf(maker: Any) -> None:
     content["attention"] = [{"clip": "w5", "choices": ["tea", "sea"], "answer": "sea"}]
     study = read_study(maker.write(content))
     shelf = prepare(study, maker.folder / "cache")
-    course = Course(study, seat=0)
+    course = SessionCourse(study, seat=0)
     steps = [course.next_step([])]
     for planned in course.layout:
         steps += [course._compare(planned, {})] if planned.test == "same-different" else []

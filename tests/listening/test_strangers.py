@@ -15,11 +15,11 @@ import urllib3
 from fastapi.testclient import TestClient
 
 from sottovoce.errors import InputError
-from sottovoce.listening import connections
-from sottovoce.listening.connections import Guard, parse_proxy
-from sottovoce.listening.hosts import CheckHost, allowed_hosts
-from sottovoce.listening.limits import Guesses, Limits, LimitSizes, group_address
-from sottovoce.listening.simulate import serving
+from sottovoce.listening.server import connections
+from sottovoce.listening.server.connections import ConnectionLimits, parse_proxy
+from sottovoce.listening.server.hosts import CheckHost, allowed_hosts
+from sottovoce.listening.server.limits import Guesses, Limits, LimitSizes, group_address
+from sottovoce.listening.session.simulate import serving
 
 PATIENCE_SECONDS = 30.0
 """After which a test gives up on a connection that the server does not close."""
@@ -69,7 +69,7 @@ class Caller:
 def test_half_open_requests_are_closed_while_listeners_are_served(make_site, listen, tmp_path: Path):
     """300 connections: without a word, with half a head, with half a body."""
     site = make_site("abx", f"sqlite:///{tmp_path / 'a.db'}", settings={"limits": HASTY})
-    with serving(site.app, Guard(HASTY)) as url, ExitStack() as stack:
+    with serving(site.app, ConnectionLimits(HASTY)) as url, ExitStack() as stack:
         links = [
             stack.enter_context(connect(url, said))
             for said in (NOTHING, HALF_A_HEAD, HALF_A_BODY)
@@ -89,7 +89,7 @@ def test_half_open_requests_are_closed_while_listeners_are_served(make_site, lis
 )
 def test_a_byte_now_and_then_keeps_nothing_open(site, begin, drop):
     """Neither one of a head, nor empty lines after a request that was answered."""
-    with serving(site.app, Guard(Limits(head_seconds=0.7))) as url, connect(url, begin) as link:
+    with serving(site.app, ConnectionLimits(Limits(head_seconds=0.7))) as url, connect(url, begin) as link:
         end = time.monotonic() + PATIENCE_SECONDS
         with pytest.raises(OSError, match=r"reset|pipe|abort"):
             while time.monotonic() < end:
@@ -103,7 +103,7 @@ def test_a_body_that_nobody_reads_keeps_nothing_open(make_site, tmp_path: Path):
     site = make_site("abx", f"sqlite:///{tmp_path / 'a.db'}", settings=settings)
     site.client.post("/api/sessions", json={}, headers={"X": "the one of this hour"})
     head = HALF_A_BODY.partition(b"{")[0]
-    guard = Guard(Limits(head_seconds=0.7, body_seconds=0.1))
+    guard = ConnectionLimits(Limits(head_seconds=0.7, body_seconds=0.1))
     with serving(site.app, guard) as url, connect(url, head) as link:
         # From another address than that of the first: one is let in, the next is not.
         link.sendall(b'{"arrived_with": {}}' + b" " * 80)
@@ -127,7 +127,7 @@ def test_a_slow_download_is_not_cut_off(monkeypatch, pieces, more):
             body = bytes(BIG // pieces)
             await send({"type": "http.response.body", "body": body, "more_body": left > 0})
 
-    guard = Guard(Limits(head_seconds=0.5, body_seconds=0.1))
+    guard = ConnectionLimits(Limits(head_seconds=0.5, body_seconds=0.1))
     said = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" + more
     with serving(app, guard) as url, connect(url, said) as link:
         got = b""
@@ -141,7 +141,7 @@ def test_a_slow_download_is_not_cut_off(monkeypatch, pieces, more):
 
 
 def test_an_address_has_so_many_connections(site):
-    guard = Guard(Limits(connections=3))
+    guard = ConnectionLimits(Limits(connections=3))
     with serving(site.app, guard) as url:
         place = place_of(url)
         three = [socket.create_connection(place, timeout=PATIENCE_SECONDS) for _ in range(3)]
@@ -165,7 +165,10 @@ def test_an_address_has_so_many_connections(site):
 
 
 def test_a_proxy_has_the_connections_of_many(site):
-    with serving(site.app, Guard(Limits(connections=1), ["127.0.0.1"])) as url, ExitStack() as stack:
+    with (
+        serving(site.app, ConnectionLimits(Limits(connections=1), ["127.0.0.1"])) as url,
+        ExitStack() as stack,
+    ):
         links = [
             stack.enter_context(connect(url, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"))
             for _ in range(5)
@@ -174,7 +177,7 @@ def test_a_proxy_has_the_connections_of_many(site):
 
 
 def test_a_head_without_end_is_refused(site):
-    with serving(site.app, Guard(Limits())) as url, connect(url, HALF_A_HEAD) as link:
+    with serving(site.app, ConnectionLimits(Limits())) as url, connect(url, HALF_A_HEAD) as link:
         with suppress(OSError):
             for _ in range(64):
                 link.sendall(b"x" * 65536)
@@ -249,13 +252,13 @@ def test_a_forwarded_address_is_believed_of_a_proxy_alone(make_site, tmp_path: P
         headers = {"X-Forwarded-For": forwarded}
         return urllib3.request("POST", f"{url}/api/sessions", json={}, headers=headers, retries=False).status
 
-    with serving(site.app, Guard(Limits())) as url:
+    with serving(site.app, ConnectionLimits(Limits())) as url:
         assert [join(url, "203.0.113.1"), join(url, "203.0.113.2")] == [201, 429]
-    with serving(site.app, Guard(Limits(), ["127.0.0.1"])) as url:
+    with serving(site.app, ConnectionLimits(Limits(), ["127.0.0.1"])) as url:
         assert [join(url, "203.0.113.1"), join(url, "203.0.113.2")] == [201, 201]
         # A proxy adds what it saw on the right; what is left of it the stranger has made up.
         assert [join(url, "198.51.100.1, 203.0.113.2"), join(url, "198.51.100.2")] == [429, 201]
-    with serving(site.app, Guard(Limits(), ["203.0.113.0/24"])) as url:
+    with serving(site.app, ConnectionLimits(Limits(), ["203.0.113.0/24"])) as url:
         assert join(url, "198.51.100.3") == 429
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sottovoce.errors import InputError
-from sottovoce.listening.blocks import NATURALNESS, NamingBlock, SameDifferentBlock
-from sottovoce.listening.study import make_study, read_study
+from sottovoce.listening.study.blocks import NATURALNESS, NamingBlock, SameDifferentBlock
+from sottovoce.listening.study.study_file import make_study, read_study
 
 TESTS = ("naming", "abx", "same-different", "mushra", "preference", "closer")
 
@@ -255,7 +255,7 @@ def test_the_digest_stands_for_the_sound(maker: Any) -> None:
 
 
 def test_answers_to_another_sound_are_another_study_s(make_site: Any, tmp_path: Path) -> None:
-    from sottovoce.listening.database import read_answers
+    from sottovoce.listening.server.database import read_answers
 
     url = f"sqlite:///{tmp_path / 'answers.db'}"
     site = make_site("abx", url)

@@ -12,7 +12,7 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.errors import InputError
 from sottovoce.metrics import audibility
 from sottovoce.metrics.audibility import HeardDistance, PHeard, PHeardMasking
-from sottovoce.perception.ear import Ear
+from sottovoce.perception.ears.ear import Ear
 from sottovoce.testing import check_metric
 from sottovoce.testing.checks.metric import example_trial, untouched_trial
 

@@ -16,7 +16,7 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade, Goal
 from sottovoce.core.target import Target
 from sottovoce.metrics.decisions import ChanceOfRight, CleanChanceOfRight
-from sottovoce.targets.classifier import ModuleClassifier
+from sottovoce.targets.families.classifier import ModuleClassifier
 from sottovoce.testing import ToyCtc, check_metric, clips_for
 
 

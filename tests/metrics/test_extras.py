@@ -18,9 +18,9 @@ import torch
 from sottovoce.core.attack import Trial
 from sottovoce.core.batch import AudioBatch
 from sottovoce.errors import MissingExtra
-from sottovoce.metrics import extras
-from sottovoce.metrics.extras import Cdpam, Dnsmos, DnsmosChange, PairScore, Visqol, Zimtohrli
-from sottovoce.studies.judges import as_trial
+from sottovoce.metrics import quality_extras as extras
+from sottovoce.metrics.quality_extras import Cdpam, Dnsmos, DnsmosChange, PairScore, Visqol, Zimtohrli
+from sottovoce.studies.manocha2020.judges import as_trial
 from sottovoce.testing import check_metric
 
 SLOW = pytest.mark.slow

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sottovoce.errors import InputError
-from sottovoce.metrics.parts import (
+from sottovoce.metrics.vocal_parts import (
     db_max,
     db_mean,
     find_parts,

@@ -21,10 +21,10 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.data.embedded import embedded
 from sottovoce.errors import InputError, MissingExtra
 from sottovoce.metrics import pesq_workers, quality
-from sottovoce.metrics.masking import MaskingExcess, MaskingMax, MaskingShare
-from sottovoce.metrics.pairs import once_a_pair
+from sottovoce.metrics.masking_excess import MaskingExcess, MaskingMax, MaskingShare
 from sottovoce.metrics.pesq_workers import CRASHED, score_pairs
-from sottovoce.perception.masking import Masker
+from sottovoce.metrics.shared_pairs import once_a_pair
+from sottovoce.perception.masking.threshold import Masker
 from sottovoce.testing import check_metric
 from sottovoce.testing.checks.metric import example_trial
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sottovoce.errors import InputError
-from sottovoce.metrics.signal import l2, linf, segmental_snr_db, snr_db
+from sottovoce.metrics.signal_distortion import l2, linf, segmental_snr_db, snr_db
 
 RATE_HZ = 1000  # frames of 30 samples that step by 7: small enough to check by eye
 MEASURES = {

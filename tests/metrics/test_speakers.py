@@ -8,7 +8,7 @@ import pytest
 
 from sottovoce.core.record import Record
 from sottovoce.errors import InputError
-from sottovoce.metrics.speakers import Vote, over_seeds, speaker_accuracy, speaker_votes
+from sottovoce.metrics.speaker_votes import SpeakerVote, over_seeds, speaker_accuracy, speaker_votes
 
 
 def record(clip: str, speaker: str, chance: float, label: str = "control", **more: object) -> Record:
@@ -51,11 +51,11 @@ def test_clips_may_weigh_what_they_last() -> None:
 def test_clips_without_a_value_do_not_vote() -> None:
     failed = Record(cell="cell", clip="3", status="failed", reason="too short", facts={"speaker": "cay"})
     votes = speaker_votes([record("1", "ann", 0.8), record("2", "ann", math.nan), failed])
-    assert votes == [Vote("ann", "control", 0.8, 1)]
+    assert votes == [SpeakerVote("ann", "control", 0.8, 1)]
 
 
 def test_accuracy_counts_speakers_with_an_exact_interval() -> None:
-    votes = [Vote(str(place), "control", 0.9 if place < 8 else 0.1, 5) for place in range(10)]
+    votes = [SpeakerVote(str(place), "control", 0.9 if place < 8 else 0.1, 5) for place in range(10)]
     found = speaker_accuracy(votes)
     # Clopper and Pearson (1934) for 8 of 10.
     assert found == pytest.approx((0.8, 0.4439, 0.9748, 10), abs=5e-5)

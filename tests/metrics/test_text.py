@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from sottovoce.core.attack import Trial
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.metric import Metric, clip_values
-from sottovoce.metrics import text
-from sottovoce.metrics.text import Edits, character_edits, word_edits
+from sottovoce.metrics import text_errors as text
+from sottovoce.metrics.text_errors import Edits, character_edits, word_edits
 from sottovoce.testing.checks.metric import check_metric
 
 METRICS = [kind for _, kind in inspect.getmembers(text, inspect.isclass) if "name" in vars(kind)]

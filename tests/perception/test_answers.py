@@ -13,9 +13,9 @@ import torch
 
 from sottovoce.data.load import Clip
 from sottovoce.errors import InputError, StoreError
-from sottovoce.perception.answers import (
-    Answer,
+from sottovoce.perception.jnd.answers import (
     Answers,
+    SameDifferentAnswer,
     answer_writer,
     read_answers,
     split_speakers,
@@ -30,11 +30,11 @@ def clip(name: str, length: int = 160, step: int = 1, speaker: str = "") -> Clip
     return Clip(name, samples, RATE, "", facts={"speaker": speaker} if speaker else {})
 
 
-def answer(different: bool = True, **given: object) -> Answer:
+def answer(different: bool = True, **given: object) -> SameDifferentAnswer:
     plain: dict[str, object] = dict(
         listener="ann", simulated=False, reference="a", changed="a+", strength=40.0
     )
-    return Answer(different=different, **{**plain, **given})  # type: ignore[arg-type]
+    return SameDifferentAnswer(different=different, **{**plain, **given})  # type: ignore[arg-type]
 
 
 @pytest.fixture

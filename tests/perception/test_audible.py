@@ -13,18 +13,18 @@ from torch import Tensor
 
 from sottovoce.attacks.apgd import Apgd
 from sottovoce.attacks.deepfool import DeepFool
-from sottovoce.attacks.noise import WhiteNoise
 from sottovoce.attacks.pgd import Fgsm, Pgd
+from sottovoce.attacks.white_noise import WhiteNoise
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade
-from sottovoce.core.grid import on_grid, round_clean
+from sottovoce.core.quantisation import on_grid, round_clean
 from sottovoce.errors import InputError
-from sottovoce.perception import audible
-from sottovoce.perception.audible import Audible, find_gain, largest_distance
-from sottovoce.perception.ear import Ear
-from sottovoce.perception.masking import Masker
-from sottovoce.perception.shaping import Shape
+from sottovoce.perception import audible_budget as audible
+from sottovoce.perception.audible_budget import Audible, find_gain, largest_distance
+from sottovoce.perception.ears.ear import Ear
+from sottovoce.perception.masking.masked_noise import MaskedSpectrum
+from sottovoce.perception.masking.threshold import Masker
 from sottovoce.testing import ToyClassifier, check_attack, check_budget, clips_for
 from sottovoce.testing.clips import example_clips
 
@@ -137,7 +137,7 @@ def test_a_flat_shape_changes_nothing() -> None:
     clean = example_clips()
     masker = Masker(clean.sample_rate)
     frames = int(masker.frames(torch.tensor(clean.waveforms.shape[1])))
-    shape = Shape(masker, torch.ones(len(clean), frames, masker.window // 2 + 1))
+    shape = MaskedSpectrum(masker, torch.ones(len(clean), frames, masker.window // 2 + 1))
     assert torch.allclose(shape.noise(clean, Draws(0)), Draws(0).normal(clean), atol=1e-5)
 
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from sottovoce import registry
 from sottovoce.core.batch import AudioBatch
 from sottovoce.errors import InputError
-from sottovoce.perception.auditory import Auditory, bark, step_db
+from sottovoce.perception.ears.auditory import Auditory, bark, step_db
 from sottovoce.testing.clips import example_clips, widened
 
 RATE = 16000

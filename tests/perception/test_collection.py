@@ -18,12 +18,18 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.data.load import Clip, Corpus, Entry, Recording
 from sottovoce.errors import InputError
-from sottovoce.perception import collection as module
-from sottovoce.perception.answers import read_answers
-from sottovoce.perception.collection import Collection, Pair, listen, render_table, simulate
-from sottovoce.perception.ear import Ear
-from sottovoce.perception.references import Cut, Reference, cut_references
-from sottovoce.perception.session import SessionPlan
+from sottovoce.perception.ears.ear import Ear
+from sottovoce.perception.jnd import simulated_answers as module
+from sottovoce.perception.jnd.answers import read_answers
+from sottovoce.perception.jnd.references import Cut, Reference, cut_references
+from sottovoce.perception.jnd.session_plan import SessionPlan
+from sottovoce.perception.jnd.simulated_answers import (
+    Collection,
+    SimulatedPair,
+    listen,
+    render_table,
+    simulate,
+)
 
 RATE = 16_000
 
@@ -125,7 +131,7 @@ def test_the_answers_do_not_hang_on_the_number_of_processes(
 
 def test_what_is_heard_is_what_is_stored() -> None:
     """A change of less than half a 16-bit step is no change."""
-    pair = Pair("r", (np.random.default_rng(0).standard_normal(4000) * 100).astype(np.int16), "sign")
+    pair = SimulatedPair("r", (np.random.default_rng(0).standard_normal(4000) * 100).astype(np.int16), "sign")
     (rows,) = render_table([pair], RATE, Collection(levels=3))
     assert rows.shape == (4, 4000) and rows.dtype == np.int16
     # 60 dB under an RMS of 100 steps is a tenth of a step.

@@ -11,7 +11,7 @@ import torch
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.errors import InputError, UnknownName
-from sottovoce.perception.dpam import CHANNELS, HEAD, Dpam
+from sottovoce.perception.ears.dpam import CHANNELS, HEAD, Dpam
 
 ROOT = Path(os.environ.get("SOTTOVOCE_MODELS", Path(__file__).parents[3] / "shared" / "models")) / "dpam"
 published = pytest.mark.skipif(not ROOT.is_dir(), reason="DPAM's published weights are not here")

@@ -15,10 +15,10 @@ from scipy.stats import norm
 
 from sottovoce.core.draws import Draws
 from sottovoce.errors import InputError
-from sottovoce.perception.jnd import (
+from sottovoce.perception.jnd.jnd_rule import (
     Balance,
     Jnd,
-    Rule,
+    JndRule,
     agreement,
     balance,
     estimate,
@@ -26,7 +26,7 @@ from sottovoce.perception.jnd import (
     next_strength,
     probability,
 )
-from sottovoce.studies.jnd_rivals import (
+from sottovoce.studies.manocha2020.jnd_rivals import (
     TRIALS,
     make_listener,
     quest_plus,
@@ -35,12 +35,12 @@ from sottovoce.studies.jnd_rivals import (
     search_at_random,
 )
 
-FLAT = Rule(fade=1e-9, lapse=1e-9)
+FLAT = JndRule(fade=1e-9, lapse=1e-9)
 """No priors and no lapses: plain maximum likelihood."""
 TRIAL = st.tuples(st.floats(0.0, 100.0), st.booleans())
 
 
-def loss(mu: float, log_sigma: float, answers: list[tuple[float, bool]], rule: Rule) -> float:
+def loss(mu: float, log_sigma: float, answers: list[tuple[float, bool]], rule: JndRule) -> float:
     """What is minimised, written out anew from the paper's likelihood and SciPy's normal distribution."""
     total = 0.0
     for strength, different in answers:
@@ -61,7 +61,7 @@ def test_estimate_is_at_the_top_that_scipy_finds(seed: int) -> None:
     found = estimate(answers)
     # There can be several tops: SciPy climbs from ours, and from other places to none that is higher.
     starts = ((found.mu, math.log(found.sigma)), (30, 2.0), (60, 2.0))
-    tops = [minimize(lambda v: loss(*v, answers, Rule()), start, method="Nelder-Mead") for start in starts]
+    tops = [minimize(lambda v: loss(*v, answers, JndRule()), start, method="Nelder-Mead") for start in starts]
     assert tops[0].fun <= min(top.fun for top in tops) + 1e-4
     assert found.mu == pytest.approx(tops[0].x[0], abs=0.05)
     assert math.log(found.sigma) == pytest.approx(tops[0].x[1], abs=0.02)
@@ -90,7 +90,7 @@ def test_standard_error_agrees_with_fisher_information() -> None:
     """Half "different" at 50, and 6 in 40 against the rule a step away, as at a sigma of 11.6."""
     answers = [(50.0, k % 2 == 0) for k in range(200)]
     answers += [(38.0, k < 6) for k in range(40)] + [(62.0, k >= 6) for k in range(40)]
-    found = estimate(answers, Rule(lapse=1e-6))
+    found = estimate(answers, JndRule(lapse=1e-6))
     information = sum(
         norm.pdf(z := (rho - found.mu) / found.sigma) ** 2 / (norm.cdf(z) * norm.sf(z)) for rho, _ in answers
     )
@@ -102,7 +102,7 @@ def test_one_slip_moves_it_little() -> None:
     slip = [*sure, (98.0, False)]
     assert abs(estimate(slip).mu - estimate(sure).mu) < 1.0
     # Without the lapse term, the same slip says that sigma is large.
-    stern = Rule(lapse=1e-6)
+    stern = JndRule(lapse=1e-6)
     assert estimate(slip, stern).sigma > 2 * estimate(slip).sigma
 
 
@@ -151,7 +151,7 @@ def test_the_sign_of_q_breaks_the_trend() -> None:
         assert next_strength(more_different, Draws(seed)) < estimate(more_different).mu
     sides = {next_strength(base, Draws(seed)) > estimate(base).mu for seed in range(8)}
     assert sides == {True, False}
-    assert next_strength(base, Draws(0), Rule(q=0.0)) == pytest.approx(estimate(base).mu)
+    assert next_strength(base, Draws(0), JndRule(q=0.0)) == pytest.approx(estimate(base).mu)
 
 
 def test_levels_that_can_be_played_are_kept_to() -> None:
@@ -170,10 +170,10 @@ def test_a_search_is_its_answers() -> None:
 def test_stop_rules() -> None:
     answers = [(40.0, False), (60.0, True)] * 15
     assert is_done(answers) and not is_done(answers[:29])
-    close = Rule(error=4.0, least=10)
+    close = JndRule(error=4.0, least=10)
     assert estimate(answers[:20]).mu_error < 4.0
     assert is_done(answers[:20], close) and not is_done(answers[:8], close)
-    assert not is_done([(99.0, False)] * 20, Rule(error=50.0))
+    assert not is_done([(99.0, False)] * 20, JndRule(error=50.0))
     assert Jnd(tuple(answers)).done  # type: ignore[arg-type]
 
 
@@ -201,13 +201,12 @@ def test_strengths_off_the_scale_are_refused(strength: float) -> None:
 @pytest.mark.parametrize("bad", [{"lapse": 0.0}, {"lapse": 1.0}, {"fade": 0.0}, {"q": -1.0}, {"trials": 0}])
 def test_rules_that_make_no_sense_are_refused(bad: dict[str, float]) -> None:
     with pytest.raises(InputError):
-        Rule(**bad)  # type: ignore[arg-type]
+        JndRule(**bad)  # type: ignore[arg-type]
 
 
 def test_a_server_can_use_it_without_torch() -> None:
-    code = (
-        "import sys, sottovoce.perception.jnd, sottovoce.perception.session; sys.exit('torch' in sys.modules)"
-    )
+    modules = "sottovoce.perception.jnd.jnd_rule, sottovoce.perception.jnd.session_plan"
+    code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -14,23 +14,23 @@ from hypothesis import strategies as st
 from sottovoce import registry
 from sottovoce.core.batch import AudioBatch
 from sottovoce.errors import InputError, UnknownName
-from sottovoce.perception.learned import FOLDER, VARIANTS, Learned
-from sottovoce.perception.learned_network import (
+from sottovoce.perception.ears.learned import FOLDER, VARIANTS, Learned
+from sottovoce.perception.ears.learned_network import (
+    EarShape,
     LearnedNetwork,
-    Shape,
     front_end,
     load_network,
     pool_time,
     save_network,
 )
 
-TINY = Shape(bands=16, channels=(4, 4, 4, 4))
+TINY = EarShape(bands=16, channels=(4, 4, 4, 4))
 shipped = pytest.mark.skipif(
     not (FOLDER / "learned-scratch.safetensors").is_file(), reason="the trained weights are not here"
 )
 
 
-def make_network(seed: int = 0, shape: Shape = TINY) -> LearnedNetwork:
+def make_network(seed: int = 0, shape: EarShape = TINY) -> LearnedNetwork:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         network = LearnedNetwork(shape)
@@ -58,7 +58,7 @@ def batch(*clips: np.ndarray, rate: int = 16_000) -> AudioBatch:
 def test_a_sine_reads_its_level_above_the_threshold_in_quiet() -> None:
     """Full scale is 92 dB SPL; Terhardt's threshold at 1 kHz is 3.64 - 6.5 e^-3.174 + 0.001 = 3.37 dB."""
     clip = torch.sin(2 * math.pi * 1000 * torch.arange(16_000) / 16_000)[None]
-    levels, frames = front_end(clip, torch.tensor([16_000]), Shape())
+    levels, frames = front_end(clip, torch.tensor([16_000]), EarShape())
     assert frames.tolist() == [126]
     middle = levels[0, 1, :, 60]
     assert float(middle.max()) == pytest.approx((92.0 - 3.37) / 10, abs=0.2)
@@ -68,7 +68,7 @@ def test_a_sine_reads_its_level_above_the_threshold_in_quiet() -> None:
 
 
 def test_silence_is_at_zero() -> None:
-    levels, _ = front_end(torch.zeros(1, 4000), torch.tensor([4000]), Shape())
+    levels, _ = front_end(torch.zeros(1, 4000), torch.tensor([4000]), EarShape())
     assert not levels.any()
 
 
@@ -172,7 +172,7 @@ def test_distances_change_places(ear: Learned) -> None:
 
 def test_a_short_event_counts_as_much_in_a_long_clip() -> None:
     """With the front end alone, where a level hangs on no more than 160 ms about it."""
-    network = LearnedNetwork(Shape(bands=16, channels=()))
+    network = LearnedNetwork(EarShape(bands=16, channels=()))
     event = sound(0.1, 3, level=0.2)
     found = []
     for seconds in (3, 12):

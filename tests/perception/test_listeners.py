@@ -11,9 +11,9 @@ import torch
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.errors import InputError
-from sottovoce.perception.auditory import Auditory
-from sottovoce.perception.ear import Ear
-from sottovoce.perception.listeners import (
+from sottovoce.perception.ears.auditory import Auditory
+from sottovoce.perception.ears.ear import Ear
+from sottovoce.perception.jnd.simulated_listeners import (
     CurveListener,
     InattentiveListener,
     Listener,

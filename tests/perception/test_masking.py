@@ -9,8 +9,8 @@ import torch
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.errors import InputError
-from sottovoce.perception.hearing import bark, masking_offset_db, quiet_db, spread_db
-from sottovoce.perception.masking import Masker, MaskingThreshold
+from sottovoce.perception.masking.hearing_curves import bark, masking_offset_db, quiet_db, spread_db
+from sottovoce.perception.masking.threshold import Masker, MaskingThreshold
 
 RATE = 16000
 MASKER = Masker(RATE)

@@ -12,8 +12,8 @@ import torch
 from sottovoce import registry
 from sottovoce.core.batch import AudioBatch
 from sottovoce.errors import InputError
-from sottovoce.perception.hearing import quiet_db
-from sottovoce.perception.masking_ear import MaskingEar
+from sottovoce.perception.ears.masking_ear import MaskingEar
+from sottovoce.perception.masking.hearing_curves import quiet_db
 from sottovoce.testing.clips import example_clips, widened
 
 RATE = 16000

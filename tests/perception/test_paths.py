@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.errors import InputError, UnknownName
-from sottovoce.perception.paths import CONTROLS, Control, Mix, find_path
+from sottovoce.perception.jnd.degradation_paths import CONTROLS, Control, Mix, find_path
 
 RATE = 16_000
 

@@ -17,13 +17,13 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.transform import Defended
 from sottovoce.defenses import codecs
 from sottovoce.errors import InputError, MissingExtra, UnknownName
-from sottovoce.perception.bursts import Dropouts, Pops
-from sottovoce.perception.coding import Mp3Coding, MuLawCoding, nearest_kbps, odd_levels
-from sottovoce.perception.equaliser import Equaliser
-from sottovoce.perception.griffin_lim import GriffinLim
-from sottovoce.perception.noises import Noise
-from sottovoce.perception.perturbations import CATEGORIES, MAKERS, Direction
-from sottovoce.perception.rooms import ReverbRatio, ReverbTime
+from sottovoce.perception.degradations.added_noise import Noise
+from sottovoce.perception.degradations.coding_rates import Mp3Coding, MuLawCoding, nearest_kbps, odd_levels
+from sottovoce.perception.degradations.equaliser import Equaliser
+from sottovoce.perception.degradations.griffin_lim import GriffinLim
+from sottovoce.perception.degradations.lost_samples import Dropouts, Pops
+from sottovoce.perception.degradations.perturbation_space import CATEGORIES, MAKERS, Direction
+from sottovoce.perception.degradations.reverberation import ReverbRatio, ReverbTime
 from sottovoce.testing import check_target, check_transform
 from sottovoce.testing.clips import example_clips, widened
 from sottovoce.testing.toys import ToyClassifier

@@ -17,12 +17,12 @@ from sottovoce.core.transform import Transform
 from sottovoce.data.embedded import strings
 from sottovoce.data.load import collate
 from sottovoce.defenses.codecs import encode
-from sottovoce.perception.bursts import Dropouts, Pops
-from sottovoce.perception.coding import Mp3Coding, MuLawCoding
-from sottovoce.perception.equaliser import Equaliser
-from sottovoce.perception.griffin_lim import GriffinLim
-from sottovoce.perception.noises import Noise
-from sottovoce.perception.rooms import ReverbRatio, ReverbTime
+from sottovoce.perception.degradations.added_noise import Noise
+from sottovoce.perception.degradations.coding_rates import Mp3Coding, MuLawCoding
+from sottovoce.perception.degradations.equaliser import Equaliser
+from sottovoce.perception.degradations.griffin_lim import GriffinLim
+from sottovoce.perception.degradations.lost_samples import Dropouts, Pops
+from sottovoce.perception.degradations.reverberation import ReverbRatio, ReverbTime
 
 RATE = 16000
 Floats = NDArray[np.float64]
@@ -326,7 +326,7 @@ def test_griffin_lim_keeps_magnitudes_and_not_phases(speech: AudioBatch) -> None
 
 def test_a_perfect_start_stays() -> None:
     """From the right phases the first step gives the clip back: analysis and synthesis are inverse."""
-    from sottovoce.perception import griffin_lim
+    from sottovoce.perception.degradations import griffin_lim
 
     batch = AudioBatch.of([white(0.5), white(0.3)], RATE)
     window = torch.hann_window(512)

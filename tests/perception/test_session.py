@@ -8,9 +8,9 @@ import pytest
 
 from sottovoce.core.draws import Draws
 from sottovoce.errors import InputError
-from sottovoce.perception.listeners import InattentiveListener, PsychometricListener
-from sottovoce.perception.session import SessionPlan, Slot, judge_session
-from sottovoce.perception.sitting import sit
+from sottovoce.perception.jnd.session_plan import PlannedTrial, SessionPlan, judge_session
+from sottovoce.perception.jnd.simulated_listeners import InattentiveListener, PsychometricListener
+from sottovoce.perception.jnd.simulated_session import sit
 
 
 def test_the_published_session() -> None:
@@ -18,9 +18,9 @@ def test_the_published_session() -> None:
     slots = SessionPlan().slots(Draws(0))
     assert len(slots) == SessionPlan().total == 32
     assert Counter(slots) == {
-        Slot("teaching"): 2,
-        **{Slot("comparison", place): 8 for place in range(3)},
-        **{Slot("sentinel", place): 2 for place in range(3)},
+        PlannedTrial("teaching"): 2,
+        **{PlannedTrial("comparison", place): 8 for place in range(3)},
+        **{PlannedTrial("sentinel", place): 2 for place in range(3)},
     }
     assert [slot.reference for slot in slots] == [-1] * 2 + [0] * 10 + [1] * 10 + [2] * 10
     assert slots == SessionPlan().slots(Draws(0)) != SessionPlan().slots(Draws(1))
@@ -32,7 +32,7 @@ def test_plans_that_cannot_be_laid_out(bad: dict[str, int]) -> None:
         SessionPlan(**bad)
 
 
-def answers(slots: list[Slot], **changed: bool) -> list[bool]:
+def answers(slots: list[PlannedTrial], **changed: bool) -> list[bool]:
     """Sentinels heard, comparisons in turn."""
     return [slot.kind == "sentinel" or place % 2 == 0 for place, slot in enumerate(slots)]
 
@@ -41,7 +41,7 @@ def test_what_discards_a_session() -> None:
     slots = SessionPlan().slots(Draws(0))
     given = answers(slots)
     assert judge_session(slots, given) == (True, ())
-    first = slots.index(Slot("sentinel", 0))
+    first = slots.index(PlannedTrial("sentinel", 0))
     missed = [*given[:first], False, *given[first + 1 :]]
     assert judge_session(slots, missed) == (False, ("1 of 6 sentinels called 'same'",))
     assert judge_session(slots, given[:20]).reasons == ("20 of 32 trials answered",)

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from sottovoce.perception.workers import in_order, workers
+from sottovoce.core.processes import in_order, workers
 
 
 def test_results_come_in_order_with_their_tags_and_few_are_ahead() -> None:

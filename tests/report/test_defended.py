@@ -10,15 +10,15 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from sottovoce.auditing.plan import make_plan
-from sottovoce.auditing.sanity import examine
-from sottovoce.auditing.store import RunFolder
-from sottovoce.auditing.summary import summarise
-from sottovoce.cli.show import list_doubts, summary_table
+from sottovoce.auditing.checks.sanity import examine
+from sottovoce.auditing.plan.plan_file import make_plan
+from sottovoce.auditing.results.summary import summarise
+from sottovoce.auditing.run.run_folder import RunFolder
+from sottovoce.cli.summary_table import list_doubts, summary_table
 from sottovoce.core.record import Record
-from sottovoce.report.figures import make_series
-from sottovoce.report.html import write_report
-from sottovoce.report.tables import make_panels
+from sottovoce.report.charts import make_series
+from sottovoce.report.report_page import write_report
+from sottovoce.report.report_tables import make_panels
 
 BEHIND = "quantise-bits-6"
 OUTCOMES = {

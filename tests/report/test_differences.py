@@ -6,42 +6,42 @@ import jiwer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sottovoce.report.differences import Piece, mark_words
+from sottovoce.report.transcript_differences import WordRun, mark_words
 
 
 def test_inserted_and_deleted_words_keep_their_places() -> None:
     assert mark_words("the cat sat on the mat", "The big cat sat on mat.") == [
-        Piece("equal", "the"),
-        Piece("insert", "big"),
-        Piece("equal", "cat sat on"),
-        Piece("delete", "the"),
-        Piece("equal", "mat"),
+        WordRun("equal", "the"),
+        WordRun("insert", "big"),
+        WordRun("equal", "cat sat on"),
+        WordRun("delete", "the"),
+        WordRun("equal", "mat"),
     ]
 
 
 def test_a_substituted_word_says_what_it_stands_for() -> None:
     assert mark_words("Open the door, please!", "open the window please") == [
-        Piece("equal", "open the"),
-        Piece("substitute", "window", "door"),
-        Piece("equal", "please"),
+        WordRun("equal", "open the"),
+        WordRun("substitute", "window", "door"),
+        WordRun("equal", "please"),
     ]
 
 
 def test_what_the_normaliser_drops_is_no_difference() -> None:
-    assert mark_words("It's twenty metres.", "it is 20 meters") == [Piece("equal", "it is 20 meters")]
+    assert mark_words("It's twenty metres.", "it is 20 meters") == [WordRun("equal", "it is 20 meters")]
 
 
 def test_silence_deletes_everything_and_words_in_silence_are_inserted() -> None:
-    assert mark_words("go left", "") == [Piece("delete", "go left")]
-    assert mark_words("", "go left") == [Piece("insert", "go left")]
+    assert mark_words("go left", "") == [WordRun("delete", "go left")]
+    assert mark_words("", "go left") == [WordRun("insert", "go left")]
     assert mark_words("", " ♪ ") == []
 
 
 def test_a_language_without_spaces_is_marked_letter_by_letter() -> None:
     assert mark_words("你好吗", "你号吗", "zh") == [
-        Piece("equal", "你"),
-        Piece("substitute", "号", "好"),
-        Piece("equal", "吗"),
+        WordRun("equal", "你"),
+        WordRun("substitute", "号", "好"),
+        WordRun("equal", "吗"),
     ]
 
 

@@ -7,10 +7,10 @@ import math
 import re
 from pathlib import Path
 
-from sottovoce.auditing.plan import make_plan
-from sottovoce.auditing.store import RunFolder
+from sottovoce.auditing.plan.plan_file import make_plan
+from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.core.record import Record
-from sottovoce.report.html import write_report
+from sottovoce.report.report_page import write_report
 
 NAN = math.nan
 ABOUT = {

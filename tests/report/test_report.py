@@ -17,11 +17,11 @@ import pytest
 import soundfile
 from scipy import stats
 
-from sottovoce.auditing.plan import make_plan
-from sottovoce.auditing.store import RunFolder
+from sottovoce.auditing.plan.plan_file import make_plan
+from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.core.record import LOADING, Record
 from sottovoce.errors import InputError
-from sottovoce.report.html import write_report
+from sottovoce.report.report_page import write_report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 EVIL = "<script>alert(1)</script>"

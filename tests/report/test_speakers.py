@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from sottovoce.auditing.plan import Plan, make_plan
-from sottovoce.auditing.store import RunFolder
-from sottovoce.auditing.summary import Summary, summarise
+from sottovoce.auditing.plan.plan_file import Plan, make_plan
+from sottovoce.auditing.results.summary import Summary, summarise
+from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.cli.audit_run import _to_json
-from sottovoce.cli.show import speaker_table
+from sottovoce.cli.summary_table import speaker_table
 from sottovoce.core.record import Record
-from sottovoce.report.html import write_report
-from sottovoce.report.speakers import tell_speakers
+from sottovoce.report.report_page import write_report
+from sottovoce.report.speaker_table import tell_speakers
 
 CELL = "pgd_evade_snr-db-20"
 ABOUT = {"run": "abc123", "started": "", "device": "cpu", "machine": "Linux", "versions": {}}

@@ -13,12 +13,12 @@ import pytest
 import soundfile
 from rich.console import Console
 
-from sottovoce.auditing.plan import make_plan
-from sottovoce.auditing.store import RunFolder
-from sottovoce.auditing.summary import summarise
-from sottovoce.cli.show import summary_table
+from sottovoce.auditing.plan.plan_file import make_plan
+from sottovoce.auditing.results.summary import summarise
+from sottovoce.auditing.run.run_folder import RunFolder
+from sottovoce.cli.summary_table import summary_table
 from sottovoce.core.record import Record
-from sottovoce.report.html import write_report
+from sottovoce.report.report_page import write_report
 
 NAN = float("nan")
 LENGTHS = {"a": 2, "b": 8, "c": 5, "d": 5}

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.universal import Perturbation
+from sottovoce.core.universal_attack import Perturbation
 from sottovoce.data.load import Entry
-from sottovoce.studies.bench import Bench
-from sottovoce.studies.material import Material
-from sottovoce.studies.study import MINI, Setting
-from sottovoce.targets.classifier import Classifier
+from sottovoce.studies.study import MINI, StudySetting
+from sottovoce.studies.vadillo2022.fitting_split import FittingSplit
+from sottovoce.studies.vadillo2022.universal_bench import UniversalBench
+from sottovoce.targets.families.classifier import Classifier
 
 RATE = 16000
 
@@ -35,7 +35,7 @@ class FirstSample(Classifier):
         return torch.stack([first, -first, torch.full_like(first, -2.0)], dim=1)
 
 
-Maker = Callable[[dict[str, list[np.ndarray]], dict[str, list[tuple[np.ndarray, int]]]], Bench]
+Maker = Callable[[dict[str, list[np.ndarray]], dict[str, list[tuple[np.ndarray, int]]]], UniversalBench]
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def make_bench(tmp_path: Path) -> Maker:
 
     def make(
         clips: dict[str, list[np.ndarray]], perturbations: dict[str, list[tuple[np.ndarray, int]]]
-    ) -> Bench:
+    ) -> UniversalBench:
         pools = {}
         for label, rows in clips.items():
             entries = []
@@ -59,8 +59,8 @@ def make_bench(tmp_path: Path) -> Maker:
                 story = json.dumps({"fooled": fooled, "clips": 10})
                 one = Perturbation(torch.as_tensor(waveform, dtype=torch.float32), RATE, story)
                 one.save(tmp_path / "perturbations" / f"{label}-{number}.safetensors")
-        setting = Setting(scale=MINI)
-        material = Material("made by hand", pools, pools, setting)
-        return Bench(setting, FirstSample(), material, tmp_path, "cpu", lambda done, note: None)
+        setting = StudySetting(scale=MINI)
+        material = FittingSplit("made by hand", pools, pools, setting)
+        return UniversalBench(setting, FirstSample(), material, tmp_path, "cpu", lambda done, note: None)
 
     return make

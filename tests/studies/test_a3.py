@@ -14,10 +14,10 @@ import pytest
 import soundfile
 
 from sottovoce.errors import InputError
-from sottovoce.studies import a3
-from sottovoce.studies.a3 import STUDY, Point
-from sottovoce.studies.judges import Judge
-from sottovoce.studies.run import run_study
+from sottovoce.studies.amiri2024 import attack_quality as a3
+from sottovoce.studies.amiri2024.attack_quality import STUDY, BudgetQuality
+from sottovoce.studies.manocha2020.judges import Judge
+from sottovoce.studies.run_study import run_study
 from sottovoce.studies.study import Choice
 
 CHEAP = (
@@ -79,8 +79,8 @@ def test_every_attacked_clip_keeps_its_snr(mean_model: str, clips: str, tmp_path
 def test_trends_are_held_against_what_equal_clips_read() -> None:
     interval = a3.clopper_pearson(3, 4)
 
-    def point(pesq: float) -> Point:
-        return Point(interval, 60.0, 1.0, {"pesq": interval._replace(value=pesq)})
+    def point(pesq: float) -> BudgetQuality:
+        return BudgetQuality(interval, 60.0, 1.0, {"pesq": interval._replace(value=pesq)})
 
     curves = {"attack": {60.0: point(4.55), 100.0: point(4.64), 0.0: point(1.0)}}
     bench = a3.QualityBench(Path("."), {"m": curves}, {"m": 4}, {"m": "d"}, {}, {"seed": 0})

@@ -8,16 +8,21 @@ from typing import Any
 
 import pytest
 
-from sottovoce.auditing.plan import Cell, Plan
-from sottovoce.auditing.store import RunFolder
+from sottovoce.auditing.plan.plan_file import Cell, Plan
+from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.core.record import Record
 from sottovoce.errors import InputError
-from sottovoce.studies import o5, o6, o7, o8, o12, v2
-from sottovoce.studies.asr_bench import AsrBench, read_runs
-from sottovoce.studies.asr_plans import Ask, plans_of
-from sottovoce.studies.page import scope_of
-from sottovoce.studies.run import tabulate
-from sottovoce.studies.study import Result, Sheet
+from sottovoce.studies.olivier2023 import attacks_without_gradient as o12
+from sottovoce.studies.olivier2023 import imperceptible_attack as o6
+from sottovoce.studies.olivier2023 import language_confusion as o8
+from sottovoce.studies.olivier2023 import whisper_attacks as o7
+from sottovoce.studies.olivier2023 import whitebox_attacks as o5
+from sottovoce.studies.olivier2023.recogniser_bench import AsrBench, read_runs
+from sottovoce.studies.olivier2023.recogniser_plans import Ask, plans_of
+from sottovoce.studies.run_study import tabulate
+from sottovoce.studies.study import Result, StudyTable
+from sottovoce.studies.study_page import scope_of
+from sottovoce.studies.vadillo2022 import fooling_ratio as v2
 
 TINY = "whisper:whisper-tiny.pt"
 LIBRISPEECH = "librispeech:clips"
@@ -62,7 +67,7 @@ def record(one: Cell, clip: int, achieved: bool | None = None, **parts: Any) -> 
     )
 
 
-def rows_of(sheet: Sheet) -> dict[str, tuple[str, ...]]:
+def rows_of(sheet: StudyTable) -> dict[str, tuple[str, ...]]:
     return {row[0]: row[1:] for row in sheet.rows}
 
 

@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 
 from sottovoce.cli.study import app, split_columns
 from sottovoce.errors import InputError, UnknownName
-from sottovoce.studies.study import Sheet
+from sottovoce.studies.study import StudyTable
 
 MODEL = """
 import torch
-from sottovoce.targets.classifier import ModuleClassifier
+from sottovoce.targets.families.classifier import ModuleClassifier
 from sottovoce.targets.zoo.keyword_cnn import CLASSES
 
 def make(seed=SEED):
@@ -30,7 +30,7 @@ def make(seed=SEED):
 
 RECOGNISER = """
 import torch
-from sottovoce.targets.ctc import Ctc, Vocabulary
+from sottovoce.targets.families.ctc import Ctc, Vocabulary
 from sottovoce.testing.toys import Frames, weights
 
 class Speller(Ctc):
@@ -163,7 +163,7 @@ def test_mistakes() -> None:
 
 def test_a_table_too_wide_for_the_terminal_is_split() -> None:
     """Columns of 4 + 3, 6 + 3 and 5 + 3 letters: 25 with the outer frame, so that 24 hold the first two."""
-    sheet = Sheet(
+    sheet = StudyTable(
         title="Rates", columns=("name", "clean", "at 60 dB"), rows=[("cnn", "12.5 %", "3.1 %")], note="N."
     )
     assert list(split_columns(sheet, 25)) == [sheet]
@@ -177,5 +177,5 @@ def test_a_table_too_wide_for_the_terminal_is_split() -> None:
 
 
 def test_a_column_of_sentences_is_prose() -> None:
-    sheet = Sheet(title="", columns=("name", "rate", "why"), rows=[("cnn", "1.0", "because " * 8)])
+    sheet = StudyTable(title="", columns=("name", "rate", "why"), rows=[("cnn", "1.0", "because " * 8)])
     assert [sheet.prose(place) for place in range(3)] == [True, False, True]

@@ -13,26 +13,35 @@ import pytest
 import soundfile
 import torch
 
-from sottovoce.auditing.certify_store import Certified, CertifyFolder
-from sottovoce.auditing.plan import Cell, Plan
-from sottovoce.auditing.store import RunFolder
-from sottovoce.auditing.transfer import Transfer
+from sottovoce.auditing.certificates.certify_folder import CertifiedClip, CertifyFolder
+from sottovoce.auditing.plan.plan_file import Cell, Plan
+from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.record import Record
+from sottovoce.defenses.transfer_target import Transfer
 from sottovoce.errors import InputError
-from sottovoce.studies import o13, o14, o15, o16, o18
 from sottovoce.studies.ask import Ask
-from sottovoce.studies.asr_bench import read_runs
-from sottovoce.studies.asr_measure import crossing_db, less
-from sottovoce.studies.asr_plans import plans_of
-from sottovoce.studies.certify_bench import read_certificates
-from sottovoce.studies.certify_plans import o16 as certificates
-from sottovoce.studies.page import scope_of
-from sottovoce.studies.run import tabulate
-from sottovoce.studies.spectra import mean_levels_db, read_examples, share_below, snr_by_frequency_db
-from sottovoce.studies.study import Result, Sheet
-from sottovoce.targets.classifier import Classifier
+from sottovoce.studies.olivier2023 import adversarial_training as o18
+from sottovoce.studies.olivier2023 import certificates as o16
+from sottovoce.studies.olivier2023 import high_frequency_smoothing as o15
+from sottovoce.studies.olivier2023 import smoothing as o13
+from sottovoce.studies.olivier2023 import smoothing_any_recogniser as o14
+from sottovoce.studies.olivier2023.certificate_bench import read_certificates
+from sottovoce.studies.olivier2023.certificate_plans import o16 as certificates
+from sottovoce.studies.olivier2023.recogniser_bench import read_runs
+from sottovoce.studies.olivier2023.recogniser_figures import crossing_db, less
+from sottovoce.studies.olivier2023.recogniser_plans import plans_of
+from sottovoce.studies.olivier2023.spectra import (
+    mean_levels_db,
+    read_examples,
+    share_below,
+    snr_by_frequency_db,
+)
+from sottovoce.studies.run_study import tabulate
+from sottovoce.studies.study import Result, StudyTable
+from sottovoce.studies.study_page import scope_of
+from sottovoce.targets.families.classifier import Classifier
 
 SHELF = "gaussian(sigma=0.063)+asnr+rover(passes=16)"
 CUBE_PGD, BALL_PGD = "pgd(steps=20, step=0.125)", "pgd(steps=20, step=0.447)"
@@ -70,7 +79,7 @@ def record(one: Cell, clip: int, **parts: Any) -> Record:
     )
 
 
-def rows_of(sheet: Sheet) -> dict[str, tuple[str, ...]]:
+def rows_of(sheet: StudyTable) -> dict[str, tuple[str, ...]]:
     return {row[0]: row[1:] for row in sheet.rows}
 
 
@@ -401,9 +410,9 @@ def test_adversarial_training(tmp_path: Path) -> None:
     assert value(sheet(result, "The recogniser")["strongest, SNR 30 dB"][0]) == 75.0
 
 
-def certified(clip: int, radius: float | None, **more: Any) -> Certified:
+def certified(clip: int, radius: float | None, **more: Any) -> CertifiedClip:
     words = {"right": True, "snr_db": None if radius is None else 40.0 - clip, "passes": 100, "stop": "end"}
-    return Certified(clip=str(clip), status="ok", radius=radius, **{**words, **more})
+    return CertifiedClip(clip=str(clip), status="ok", radius=radius, **{**words, **more})
 
 
 def test_certificates(tmp_path: Path) -> None:
@@ -414,7 +423,7 @@ def test_certificates(tmp_path: Path) -> None:
             certified(2, 0.02, right=False),
             certified(3, 0.005, stop="settled", passes=50),
             certified(4, None, right=False),
-            Certified(clip="5", status="failed", reason="too long"),
+            CertifiedClip(clip="5", status="failed", reason="too long"),
         ],
         "recogniser-0.063": [certified(1, 0.1, errors=1, words=4), certified(2, None, errors=3, words=4)],
         "trained-0.063": [certified(1, 0.2, errors=0, words=4), certified(2, 0.1, errors=1, words=4)],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sottovoce.studies.evaluate import mean, rate
+from sottovoce.studies.vadillo2022.evaluate import mean, rate
 
 
 def test_each_clip_counts_once() -> None:

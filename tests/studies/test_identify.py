@@ -13,10 +13,10 @@ from sottovoce.data.load import Clip
 from sottovoce.data.pack import save_pack
 from sottovoce.errors import InputError
 from sottovoce.studies.ask import Ask
-from sottovoce.studies.asr_plans import plans_of, regularisation
-from sottovoce.studies.defense_plans import hardened
 from sottovoce.studies.identify import family_of, has_frames, has_speakers, is_strings, whisper_size
-from sottovoce.studies.paper_o import row_of, strange
+from sottovoce.studies.olivier2023.attack_tables import row_of, strange
+from sottovoce.studies.olivier2023.defense_plans import hardened
+from sottovoce.studies.olivier2023.recogniser_plans import plans_of, regularisation
 
 # Layers of encoder and decoder, width and tokens, as OpenAI's checkpoints have them.
 DIMS = {

@@ -13,9 +13,10 @@ import torch
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.errors import InputError
-from sottovoce.perception.bursts import Pops
-from sottovoce.studies import m1, m1_measure
-from sottovoce.studies.run import run_study
+from sottovoce.perception.degradations.lost_samples import Pops
+from sottovoce.studies.manocha2020 import perturbation_measures as m1_measure
+from sottovoce.studies.manocha2020 import perturbations as m1
+from sottovoce.studies.run_study import run_study
 from sottovoce.studies.study import Choice
 
 RATE = 16000

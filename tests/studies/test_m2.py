@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from sottovoce.errors import InputError
-from sottovoce.studies import jnd_rivals, m2
-from sottovoce.studies.run import run_study
+from sottovoce.studies.manocha2020 import jnd_rivals
+from sottovoce.studies.manocha2020 import jnd_search as m2
+from sottovoce.studies.run_study import run_study
 from sottovoce.studies.study import Choice
 
 

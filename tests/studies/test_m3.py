@@ -10,13 +10,13 @@ import torch
 
 from sottovoce.data.load import Clip
 from sottovoce.errors import InputError
-from sottovoce.perception import learned
-from sottovoce.perception.answers import Answer, write_answers
-from sottovoce.perception.auditory import Auditory
-from sottovoce.perception.learned_network import LearnedNetwork, Shape, save_network
-from sottovoce.studies.m3 import STUDY, check, open_bench, ordered
+from sottovoce.perception.ears import learned
+from sottovoce.perception.ears.auditory import Auditory
+from sottovoce.perception.ears.learned_network import EarShape, LearnedNetwork, save_network
+from sottovoce.perception.jnd.answers import SameDifferentAnswer, write_answers
+from sottovoce.studies.manocha2020.learned_metric import STUDY, check, open_bench, ordered
 from sottovoce.studies.study import Choice
-from sottovoce.training.perceptual_pairs import Pairs, Store
+from sottovoce.training.ear.answer_pairs import AnswerPairs, Store
 
 RATE = 16_000
 
@@ -30,7 +30,7 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Tiny weights as if they were shipped, and an answers folder."""
     monkeypatch.setattr(learned, "FOLDER", tmp_path / "weights")
     for variant in learned.VARIANTS:
-        network = LearnedNetwork(Shape(bands=8, channels=(4, 4)))
+        network = LearnedNetwork(EarShape(bands=8, channels=(4, 4)))
         save_network(
             tmp_path / "weights" / f"learned-{variant}.safetensors", network, {"listeners": "simulated"}
         )
@@ -42,7 +42,7 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
             grid = np.rint((samples + gain * source.standard_normal(4000)).clip(-1, 0.999) * 32768) / 32768
             clips.append(Clip(f"r{number}/{place}", torch.from_numpy(grid.astype(np.float32)), RATE, ""))
             answers.append(
-                Answer(
+                SameDifferentAnswer(
                     listener="simulated-1",
                     simulated=True,
                     reference=f"r{number}/0",
@@ -76,7 +76,7 @@ def test_order_by_hand() -> None:
     store = Store(torch.zeros(1, dtype=torch.int16), torch.zeros(5), torch.zeros(5), RATE)
     none = torch.zeros(5)
     groups, strengths = torch.tensor([0, 0, 0, 1, 1]), torch.tensor([1.0, 2.0, 3.0, 5.0, 5.0])
-    pairs = Pairs(store, none, none, none, none, groups, strengths)
+    pairs = AnswerPairs(store, none, none, none, none, groups, strengths)
     # Of group 0: 1 < 2 right, 1 < 3 a tie, 2 < 3 wrong; group 1 cannot be ordered.
     assert ordered(np.array([1.0, 2.0, 1.0, 7.0, 8.0]), pairs) == pytest.approx(1.5 / 3)
 

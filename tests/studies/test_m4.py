@@ -10,12 +10,12 @@ import pytest
 import soundfile
 
 from sottovoce.errors import InputError
-from sottovoce.studies import m4
-from sottovoce.studies.judges import Judge, Mse, as_trial, judges, try_all
-from sottovoce.studies.m4 import STUDY
-from sottovoce.studies.paper_m import TABLE_2
-from sottovoce.studies.rated_pairs import as_batch
-from sottovoce.studies.run import run_study
+from sottovoce.studies.manocha2020 import human_ratings as m4
+from sottovoce.studies.manocha2020.human_ratings import STUDY
+from sottovoce.studies.manocha2020.judges import Judge, Mse, as_trial, judges, try_all
+from sottovoce.studies.manocha2020.manocha_tables import TABLE_2
+from sottovoce.studies.manocha2020.rated_pairs import as_batch
+from sottovoce.studies.run_study import run_study
 from sottovoce.studies.study import Choice
 
 RATE = 16000

@@ -13,14 +13,14 @@ import torch
 
 from sottovoce.core.draws import Draws
 from sottovoce.data.load import Clip, Corpus, Entry
-from sottovoce.defenses.denoiser import LOSSES, DenoiserNetwork, Shape, save_denoiser
+from sottovoce.defenses.denoiser import LOSSES, DenoiserNetwork, DenoiserShape, save_denoiser
 from sottovoce.errors import InputError
-from sottovoce.studies import m5_bench
-from sottovoce.studies.judges import Judge
-from sottovoce.studies.m5 import STUDY
-from sottovoce.studies.m5_bench import TRANCHES_DB, mix, systems, unheard
-from sottovoce.studies.m5_pairs import LOUDNESS_LUFS, level
-from sottovoce.studies.run import run_study
+from sottovoce.studies.manocha2020 import denoiser_bench as m5_bench
+from sottovoce.studies.manocha2020.denoiser_bench import TRANCHES_DB, mix, systems, unheard
+from sottovoce.studies.manocha2020.judges import Judge
+from sottovoce.studies.manocha2020.metric_as_loss import STUDY
+from sottovoce.studies.manocha2020.preference_pairs import LOUDNESS_LUFS, level
+from sottovoce.studies.run_study import run_study
 from sottovoce.studies.study import Choice
 
 RATE = 16000
@@ -31,7 +31,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Untrained networks of every loss but one; they change clips a little."""
     folder = tmp_path_factory.mktemp("weights")
     for number, loss in enumerate(LOSSES[:-1]):
-        network = DenoiserNetwork(Shape(width=2, octaves=2), seed=number)
+        network = DenoiserNetwork(DenoiserShape(width=2, octaves=2), seed=number)
         torch.nn.init.constant_(network.out, 0.01)
         save_denoiser(folder / f"denoiser-{loss}.safetensors", network, {"trained_on": "ann,bob"})
     return folder

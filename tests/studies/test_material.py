@@ -10,14 +10,14 @@ import pytest
 import soundfile
 
 from sottovoce.errors import InputError, UnknownName
-from sottovoce.studies.material import check_data, open_material
-from sottovoce.studies.run import find_study
-from sottovoce.studies.study import FULL, MINI, Setting, find_scale
+from sottovoce.studies.run_study import find_study
+from sottovoce.studies.study import FULL, MINI, StudySetting, find_scale
+from sottovoce.studies.vadillo2022.fitting_split import check_data, open_material
 from sottovoce.targets.zoo.keyword_cnn import CLASSES
 
 
 def test_embedded_clips_are_shared_out_three_to_two(tmp_path: Path) -> None:
-    material = open_material(Setting(), CLASSES, tmp_path)
+    material = open_material(StudySetting(), CLASSES, tmp_path)
     assert tuple(material.fit) == tuple(material.valid) == CLASSES
     for label in CLASSES:
         fit, valid = ({entry.id for entry in pool[label]} for pool in (material.fit, material.valid))
@@ -25,13 +25,13 @@ def test_embedded_clips_are_shared_out_three_to_two(tmp_path: Path) -> None:
         assert {entry.id for entry in material.fit_set(label, 0)} == fit
 
 
-def speech_commands(root: Path, train: int, valid: int) -> Setting:
+def speech_commands(root: Path, train: int, valid: int) -> StudySetting:
     for split, count in (("train", train), ("valid", valid)):
         folder = root / split / "yes"
         folder.mkdir(parents=True)
         for number in range(count):
             soundfile.write(folder / f"{number:03d}.wav", np.zeros(1600), 16000)
-    return Setting(data=f"speechcommands:{root}", scale=replace(MINI, fit_clips=5, valid_clips=3))
+    return StudySetting(data=f"speechcommands:{root}", scale=replace(MINI, fit_clips=5, valid_clips=3))
 
 
 def test_splits_of_the_corpus_are_kept_and_silence_is_made(tmp_path: Path) -> None:
@@ -50,13 +50,13 @@ def test_splits_of_the_corpus_are_kept_and_silence_is_made(tmp_path: Path) -> No
 def test_full_scale_needs_the_corpus() -> None:
     for data in ("embedded", "folder:clips", "speechcommands"):
         with pytest.raises(InputError, match=r"expected --data speechcommands:DIR.*got"):
-            check_data(Setting(scale=FULL, data=data))
-    check_data(Setting(scale=FULL, data="speechcommands:clips"))
+            check_data(StudySetting(scale=FULL, data=data))
+    check_data(StudySetting(scale=FULL, data="speechcommands:clips"))
 
 
 def test_data_of_other_words_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="two clips or more of a class"):
-        open_material(Setting(), ("left turn",), tmp_path)
+        open_material(StudySetting(), ("left turn",), tmp_path)
 
 
 def test_names_that_are_not_there() -> None:
@@ -72,6 +72,6 @@ def test_paper_scale_is_the_papers() -> None:
 
 
 def test_folder_hangs_on_data_and_seed() -> None:
-    folders = {str(one.folder) for one in (Setting(), Setting(seed=1), Setting(attack="uap"))}
+    folders = {str(one.folder) for one in (StudySetting(), StudySetting(seed=1), StudySetting(attack="uap"))}
     assert len(folders) == 3
     assert all(name.startswith("runs/study-V-mini-") for name in folders)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from sottovoce.studies.defense_plans import NOISY_ROWS
-from sottovoce.studies.hardening_plans import SMOOTHED, SPEAKERS, TRANSFERS, asr_walls
-from sottovoce.studies.paper_defenses import (
+from sottovoce.studies.olivier2023.defense_plans import NOISY_ROWS
+from sottovoce.studies.olivier2023.defense_tables import (
     SNRS_DB,
     TABLE_7_1,
     TABLE_7_2,
@@ -15,6 +14,7 @@ from sottovoce.studies.paper_defenses import (
     TABLE_E_1,
     TABLE_E_2,
 )
+from sottovoce.studies.olivier2023.hardening_plans import SMOOTHED, SPEAKERS, TRANSFERS, asr_walls
 
 # In the order of the thesis; "σ -AUG" is written AUG here.
 PRINTED_7_1 = """

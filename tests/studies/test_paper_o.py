@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from sottovoce.studies.paper_o import TABLE_5_1, TABLE_5_2, TABLE_D_1, TARGET, row_of, strange
+from sottovoce.studies.olivier2023.attack_tables import (
+    TABLE_5_1,
+    TABLE_5_2,
+    TABLE_D_1,
+    TARGET,
+    row_of,
+    strange,
+)
 
 PRINTED_5_1 = """
 SpeechBrain LSTM Seq2Seq	subword	5.02	16.98	21	66%

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sottovoce.studies.paper_v import TABLE_1, TABLE_2
+from sottovoce.studies.vadillo2022.vadillo_tables import TABLE_1, TABLE_2
 from sottovoce.targets.zoo.keyword_cnn import CLASSES
 
 PRINTED_1 = """

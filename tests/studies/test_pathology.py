@@ -16,35 +16,36 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.statistics import clopper_pearson
 from sottovoce.data.folds import Split
 from sottovoce.errors import InputError, StoreError
-from sottovoce.studies.pathology import attacks, jobs
-from sottovoce.studies.pathology import quality as measures
-from sottovoce.studies.pathology.attacks import read_examples
-from sottovoce.studies.pathology.bench import (
-    Accuracy,
+from sottovoce.studies.amiri2024 import detector_attacks as attacks
+from sottovoce.studies.amiri2024 import heard_share as measures
+from sottovoce.studies.amiri2024 import jobs
+from sottovoce.studies.amiri2024.clinic_options import Option, StrongestAtSnr, strongest
+from sottovoce.studies.amiri2024.detection import STUDY
+from sottovoce.studies.amiri2024.detection_figures import drawings
+from sottovoce.studies.amiri2024.detection_material import DetectionMaterial
+from sottovoce.studies.amiri2024.detection_sheets import HARDENED, levels, recommend, trends
+from sottovoce.studies.amiri2024.detector_attacks import read_examples
+from sottovoce.studies.amiri2024.heard_share import measure_job
+from sottovoce.studies.amiri2024.job_plan import FULL, MINI, Job, JobPlan, JobSetting
+from sottovoce.studies.amiri2024.job_results import (
+    CertifiedSpeaker,
     PathologyBench,
-    Speaker,
+    SpeakerAccuracy,
     certified_share,
     read_jobs,
     share_above,
 )
-from sottovoce.studies.pathology.figures import drawings
-from sottovoce.studies.pathology.jobs import Workshop, run_job
-from sottovoce.studies.pathology.material import Material
-from sottovoce.studies.pathology.options import Attacked, Option, strongest
-from sottovoce.studies.pathology.plan import FULL, MINI, Job, Plan, Setting
-from sottovoce.studies.pathology.quality import measure_job
-from sottovoce.studies.pathology.sheets import HARDENED, levels, recommend, trends
-from sottovoce.studies.pathology.study import STUDY
-from sottovoce.studies.run import run_study, tabulate
+from sottovoce.studies.amiri2024.jobs import Workshop, run_job
+from sottovoce.studies.run_study import run_study, tabulate
 from sottovoce.studies.study import Choice
-from sottovoce.targets.zoo.detector import EmbeddingHead, SegmentCnn
-from sottovoce.training.detector import Epoch, Recipe, TrainedDetector
-from sottovoce.training.detector_embeddings import Embeddings
-from sottovoce.training.detector_material import Utterances
+from sottovoce.targets.zoo.detector_networks import EmbeddingHead, SegmentCnn
+from sottovoce.training.detector.detector_embeddings import Embeddings
+from sottovoce.training.detector.detector_material import Utterances
+from sottovoce.training.detector.train_detector import DetectorRecipe, Epoch, TrainedDetector
 from sottovoce.training.sources import hold_clips
 
 
-def make_setting(plan: Plan = MINI, **others: object) -> Setting:
+def make_setting(plan: JobPlan = MINI, **others: object) -> JobSetting:
     known = {
         "plan": plan,
         "data": "clinic",
@@ -60,7 +61,7 @@ def make_setting(plan: Plan = MINI, **others: object) -> Setting:
         "split": False,
         "sigma": 0.01,
     }
-    return Setting(**{**known, **others})  # type: ignore[arg-type]
+    return JobSetting(**{**known, **others})  # type: ignore[arg-type]
 
 
 def test_jobs_of_the_scales() -> None:
@@ -80,11 +81,11 @@ def test_a_folder_is_of_one_setting(tmp_path: Path) -> None:
     setting = make_setting()
     setting.save(tmp_path)
     setting.save(tmp_path)
-    assert Setting.read(tmp_path) == setting
+    assert JobSetting.read(tmp_path) == setting
     with pytest.raises(StoreError, match="got one of other data"):
         replace(setting, data="another").save(tmp_path)
     with pytest.raises(InputError, match=r"expected a folder with setting\.json"):
-        Setting.read(tmp_path / "empty")
+        JobSetting.read(tmp_path / "empty")
 
 
 def test_a_proxy_says_so() -> None:
@@ -211,18 +212,18 @@ def test_fig_4_has_the_seeds_of_its_table_and_clean_speech_of_both(bench: Pathol
 def test_certificates_by_hand() -> None:
     # All of 1,000 passes right: p >= 0.001^(1/1000) = 0.993116, Phi^-1 of which is 2.4631.
     lower = np.array([0.001 ** (1 / 1000)])
-    one = {"a": Speaker(lower, np.ones(1), np.ones(1))}
+    one = {"a": CertifiedSpeaker(lower, np.ones(1), np.ones(1))}
     assert certified_share(one, 0.01, radius=0.0246) == 1.0
     assert certified_share(one, 0.01, radius=0.0247) == 0.0
     # A length of 1 over 0.02463 are 32.17 dB.
     assert (certified_share(one, 0.01, db=32.2), certified_share(one, 0.01, db=32.1)) == (1.0, 0.0)
     # Two clips, 0.9 and 0.3: the mean is 0.6. At half a sigma Phi(.7816) = .783 and Phi(-1.0244) = .153 stay.
-    two = {"a": Speaker(np.array([0.9, 0.3]), np.ones(2), np.ones(2))}
+    two = {"a": CertifiedSpeaker(np.array([0.9, 0.3]), np.ones(2), np.ones(2))}
     assert (certified_share(two, 1.0, radius=0.0), certified_share(two, 1.0, radius=0.5)) == (1.0, 0.0)
     # Of other weights: (3 x .783 + .153) / 4 = .625.
-    heavy = {"a": Speaker(np.array([0.9, 0.3]), np.array([3.0, 1.0]), np.ones(2))}
+    heavy = {"a": CertifiedSpeaker(np.array([0.9, 0.3]), np.array([3.0, 1.0]), np.ones(2))}
     assert certified_share(heavy, 1.0, radius=0.5) == 1.0
-    never = {"a": Speaker(np.zeros(1), np.ones(1), np.ones(1))}
+    never = {"a": CertifiedSpeaker(np.zeros(1), np.ones(1), np.ones(1))}
     assert certified_share({**one, "b": never["a"]}, 0.01, radius=0.0) == 0.5
 
 
@@ -231,14 +232,14 @@ def test_share_above() -> None:
     assert share_above([1.0, 1.0, 1.0, 1.0, 4.0], 4000.0) == pytest.approx(5 / 8)
 
 
-def rate(right: int, n: int = 40) -> Accuracy:
-    return Accuracy(right / n, 0.0, 1, clopper_pearson(right, n))
+def rate(right: int, n: int = 40) -> SpeakerAccuracy:
+    return SpeakerAccuracy(right / n, 0.0, 1, clopper_pearson(right, n))
 
 
 def option(clean: int, left: dict[int, tuple[int, float]], **others: Any) -> Option:
     """left: speakers still right and P(heard), by level."""
     attacked = [
-        Attacked(db, (f"utterances linf {db}",), rate(right), {"learned": heard} if heard >= 0 else {})
+        StrongestAtSnr(db, (f"utterances linf {db}",), rate(right), {"learned": heard} if heard >= 0 else {})
         for db, (right, heard) in left.items()
     ]
     return Option("cnn", "this", rate(clean), attacked, 1, 0.5, **others)
@@ -309,7 +310,7 @@ def shop(tmp_path: Path) -> Workshop:
     split = Split(*(frozenset({f"c{number}", f"p{number}"}) for number in range(3)))
     setting = make_setting(plan, folds=1)
     setting.save(tmp_path)
-    return Workshop(setting, Material(utterances, (split,), False, {}, plan), tmp_path, "cpu")
+    return Workshop(setting, DetectionMaterial(utterances, (split,), False, {}, plan), tmp_path, "cpu")
 
 
 class Crest:
@@ -349,7 +350,7 @@ def test_each_attack_is_heard_as_itself(shop: Workshop, monkeypatch: pytest.Monk
 def test_the_head_learns_from_the_clips_of_the_plan(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def train(*parts: Embeddings, recipe: Recipe, **options: Any) -> TrainedDetector[EmbeddingHead]:
+    def train(*parts: Embeddings, recipe: DetectorRecipe, **options: Any) -> TrainedDetector[EmbeddingHead]:
         seen.append(([part.ids for part in parts], recipe.epochs))
         return untrained(EmbeddingHead(parts[0].vectors.shape[1]))
 
@@ -386,7 +387,7 @@ def manifest(tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_from_manifest_to_page(manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = replace(MINI, epochs=1, seeds=1, levels_db=(20, 60), passes=64, votes=2, average=1)
-    monkeypatch.setattr("sottovoce.studies.pathology.study.find_plan", lambda name: tiny)
+    monkeypatch.setattr("sottovoce.studies.amiri2024.detection.find_plan", lambda name: tiny)
     monkeypatch.setattr(measures, "JUDGES", measures.JUDGES[2:3])
     choice = Choice(data=str(manifest))
     bench, result, page = run_study(STUDY, choice, tmp_path / "out")

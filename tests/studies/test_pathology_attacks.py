@@ -16,13 +16,13 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.transform import Defended
 from sottovoce.defenses.smoothing import Gaussian
 from sottovoce.errors import InputError
-from sottovoce.studies.pathology.attacks import Arena, Examples, cell, mean_psd, read_examples
-from sottovoce.studies.pathology.noises import RECIPES, recordings
-from sottovoce.studies.pathology.plan import MINI, NOISES
-from sottovoce.targets.classifier import Classifier
-from sottovoce.targets.detectors import SegmentDetector
-from sottovoce.targets.zoo.detector import SegmentCnn
-from sottovoce.training.sources import Clips, hold_clips
+from sottovoce.studies.amiri2024.detector_attacks import Arena, Examples, cell, mean_psd, read_examples
+from sottovoce.studies.amiri2024.job_plan import MINI, NOISES
+from sottovoce.studies.amiri2024.noise_stand_ins import RECIPES, recordings
+from sottovoce.targets.families.classifier import Classifier
+from sottovoce.targets.zoo.detector_networks import SegmentCnn
+from sottovoce.targets.zoo.detector_targets import SegmentDetector
+from sottovoce.training.sources import ClipsInMemory, hold_clips
 
 RATE = 16_000
 
@@ -46,14 +46,14 @@ def constant(level: int, samples: int) -> np.ndarray:
 
 
 @pytest.fixture
-def clips() -> Clips:
+def clips() -> ClipsInMemory:
     """Three segments of 1000 steps of 16 bits, and one of -1000."""
     return hold_clips(
         [constant(1000, 16_000), constant(-1000, 8_000)], ["pathological", "control"], ["a", "b"], RATE
     )
 
 
-def arena(clips: Clips, **options: bool) -> Arena:
+def arena(clips: ClipsInMemory, **options: bool) -> Arena:
     return Arena(clips, MINI, Draws(0), **options)
 
 
@@ -61,7 +61,7 @@ def logistic(score: float) -> float:
     return 1.0 / (1.0 + math.exp(-score))
 
 
-def test_chances_are_weighed_by_segments(clips: Clips) -> None:
+def test_chances_are_weighed_by_segments(clips: ClipsInMemory) -> None:
     level = 1000 / 32768
     found = arena(clips).clean(MeanSign())["chance"]
     # a is told "pathological" with a score of 100 x 0.0305, b "control" with as much; a has three segments.
@@ -71,7 +71,7 @@ def test_chances_are_weighed_by_segments(clips: Clips) -> None:
     assert np.array(alike) == pytest.approx(np.array([[logistic(100 * level), 1.0]] * 2), rel=1e-5)
 
 
-def test_attack_by_hand_in_floats_and_as_a_file(clips: Clips) -> None:
+def test_attack_by_hand_in_floats_and_as_a_file(clips: ClipsInMemory) -> None:
     floats, files, pairs = arena(clips).utterances(MeanSign(), 20.0)
     # Every sample moves a tenth of its size toward zero: 900 steps are left, at the SNR asked for.
     left = logistic(100 * 900 / 32768)
@@ -93,7 +93,7 @@ def test_silent_clips_have_no_snr_and_hide_that_of_no_other() -> None:
     assert files["snr_db"] == pytest.approx(20.0, abs=1e-3)
 
 
-def test_what_is_louder_than_asked_is_an_error(clips: Clips) -> None:
+def test_what_is_louder_than_asked_is_an_error(clips: ClipsInMemory) -> None:
     ground = arena(clips)
     # A tenth of every sample: 20 dB.
     _, _, pairs = ground.utterances(MeanSign(), 20.0)
@@ -102,7 +102,7 @@ def test_what_is_louder_than_asked_is_an_error(clips: Clips) -> None:
         ground.judge(MeanSign(), pairs, Snr(20.1, shape="linf"))
 
 
-def test_a_sure_detector_is_attacked_too(clips: Clips) -> None:
+def test_a_sure_detector_is_attacked_too(clips: ClipsInMemory) -> None:
     # Scores are 3,000 apart: the cross-entropy and its gradient are zero, and what climbs it stands still.
     sure = MeanSign(1e5)
     some = clips.batch([0])
@@ -115,7 +115,7 @@ def test_a_sure_detector_is_attacked_too(clips: Clips) -> None:
     assert float(pairs[0][1].clip(0)[0]) == pytest.approx(900 / 32768)
 
 
-def test_what_is_attacked_through_noise_is_never_left_as_it_was(clips: Clips) -> None:
+def test_what_is_attacked_through_noise_is_never_left_as_it_was(clips: ClipsInMemory) -> None:
     # The mean of a clip hardly moves with the noise, and the loss still less: no step looks better for sure.
     smoothed = Defended(MeanSign(), (Gaussian(sigma=0.01),))
     for norm in ("linf", "l2"):
@@ -126,28 +126,28 @@ def test_what_is_attacked_through_noise_is_never_left_as_it_was(clips: Clips) ->
             assert added.abs().double().numpy() == pytest.approx(1 / 32768, rel=0.05)
 
 
-def test_examples_made_elsewhere_are_judged_here(clips: Clips) -> None:
+def test_examples_made_elsewhere_are_judged_here(clips: ClipsInMemory) -> None:
     ground = arena(clips)
     _, _, pairs = ground.utterances(MeanSign(), 20.0)
     floats, _ = ground.judge(MeanSign(), pairs, Snr(20.0, shape="linf"))
     assert floats == ground.utterances(MeanSign(), 20.0)[0]
 
 
-def test_votes_of_a_smoothed_detector_are_counted(clips: Clips) -> None:
+def test_votes_of_a_smoothed_detector_are_counted(clips: ClipsInMemory) -> None:
     # Noise of a hundredth moves the mean of 8,000 samples by about 1e-4: all passes say the same.
     smoothed = Defended(MeanSign(), (Gaussian(sigma=0.01),))
     assert arena(clips).clean(smoothed)["chance"] == [[3.0, 3.0], [1.0, 1.0]]
 
 
 @pytest.fixture
-def noisy_clips() -> Clips:
+def noisy_clips() -> ClipsInMemory:
     source = np.random.default_rng(0)
     waveforms = [(3000 * source.standard_normal(size)).astype(np.int16) for size in (9_000, 16_500)]
     return hold_clips(waveforms, ["control", "pathological"], ["a", "b"], RATE)
 
 
 @pytest.mark.parametrize("db", [20.0, 60.0])
-def test_every_attack_keeps_its_snr_and_segments_count(noisy_clips: Clips, db: float) -> None:
+def test_every_attack_keeps_its_snr_and_segments_count(noisy_clips: ClipsInMemory, db: float) -> None:
     torch.manual_seed(0)
     target = SegmentDetector(SegmentCnn().requires_grad_(False).eval())
     ground = arena(noisy_clips)
@@ -175,7 +175,7 @@ def test_psd_holds_the_power() -> None:
     assert (int(np.argmax(found["speech"])), int(np.argmax(found["added"]))) == (32, 160)
 
 
-def test_examples_survive_their_file(tmp_path: Path, clips: Clips) -> None:
+def test_examples_survive_their_file(tmp_path: Path, clips: ClipsInMemory) -> None:
     _, _, pairs = arena(clips).utterances(MeanSign(), 80.0)
     kept = Examples(most=1)
     kept.add(cell("utterances", 80), pairs)

@@ -16,12 +16,12 @@ from sottovoce.data.corpora import open_corpus
 from sottovoce.data.load import Corpus, Entry, Recording
 from sottovoce.data.pack import pack, save_pack
 from sottovoce.errors import InputError, StoreError, UnknownName
-from sottovoce.studies.pathology.bench import PathologyBench
-from sottovoce.studies.pathology.jobs import Workshop
-from sottovoce.studies.pathology.material import choose_speakers, open_material
-from sottovoce.studies.pathology.open import open_workshop, read_encoder
-from sottovoce.studies.pathology.plan import FULL, MINI, Plan
-from sottovoce.studies.pathology.study import STUDY
+from sottovoce.studies.amiri2024.detection import STUDY
+from sottovoce.studies.amiri2024.detection_material import choose_speakers, open_material
+from sottovoce.studies.amiri2024.job_plan import FULL, MINI, JobPlan
+from sottovoce.studies.amiri2024.job_results import PathologyBench
+from sottovoce.studies.amiri2024.jobs import Workshop
+from sottovoce.studies.amiri2024.open_study import open_workshop, read_encoder
 
 SMALL = replace(MINI, speakers=None, train_clips=None, test_clips=None, seconds=None)
 
@@ -146,7 +146,7 @@ def test_labels_by_other_names() -> None:
     assert set(made.utterances.clips.labels) == {"control", "pathological"}
 
 
-def open_shop(data: Corpus, out: Path, plan: Plan = SMALL, encoder: str = "recogniser") -> Workshop:
+def open_shop(data: Corpus, out: Path, plan: JobPlan = SMALL, encoder: str = "recogniser") -> Workshop:
     return open_workshop(data, "clinic", plan, encoder, 0, out, "cpu")
 
 

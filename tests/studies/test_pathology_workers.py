@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from sottovoce.errors import InputError
-from sottovoce.studies.pathology import workers
-from sottovoce.studies.pathology.plan import Job
-from sottovoce.studies.pathology.workers import run_jobs
+from sottovoce.studies.amiri2024 import job_processes as workers
+from sottovoce.studies.amiri2024.job_plan import Job
+from sottovoce.studies.amiri2024.job_processes import run_jobs
 
 CNN, GAUSSIAN, OTHER = Job("cnn", 0, 0), Job("gaussian", 0, 0), Job("noise-KG", 0, 0)
 LAST = Job("cnn", 1, 0)
@@ -23,7 +23,7 @@ import os
 import signal
 from types import SimpleNamespace
 
-from sottovoce.studies.pathology import workers
+from sottovoce.studies.amiri2024 import job_processes as workers
 
 
 def run(shop, job):

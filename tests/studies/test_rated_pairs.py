@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sottovoce.errors import InputError
-from sottovoce.studies.rated_pairs import find_shift, undo
+from sottovoce.studies.manocha2020.rated_pairs import find_shift, undo
 
 RATE = 16000
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sottovoce.core.batch import AudioBatch
-from sottovoce.core.universal import Perturbation
-from sottovoce.studies.scaling import to_db_max, to_l2
+from sottovoce.core.universal_attack import Perturbation
+from sottovoce.studies.vadillo2022.scaling import to_db_max, to_l2
 
 PERTURBATION = Perturbation(torch.tensor([0.003, -0.004, 0.0, 0.0]), 16000)
 

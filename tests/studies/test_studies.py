@@ -12,12 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sottovoce.studies import v2, v3, v4, v5
-from sottovoce.studies.bench import Bench, best
 from sottovoce.studies.draw import boxes
-from sottovoce.studies.page import write
+from sottovoce.studies.study_page import write
+from sottovoce.studies.vadillo2022 import distortion as v4
+from sottovoce.studies.vadillo2022 import distortion_by_part as v5
+from sottovoce.studies.vadillo2022 import fooling_by_distortion as v3
+from sottovoce.studies.vadillo2022 import fooling_ratio as v2
+from sottovoce.studies.vadillo2022.universal_bench import UniversalBench, best
 
-Maker = Callable[[dict[str, Any], dict[str, Any]], Bench]
+Maker = Callable[[dict[str, Any], dict[str, Any]], UniversalBench]
 SAMPLES = 400
 
 

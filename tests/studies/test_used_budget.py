@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sottovoce.core.record import Record
 from sottovoce.studies.ask import Ask
-from sottovoce.studies.asr_plans import plans_of
-from sottovoce.studies.o13_attacks import used_sheet
+from sottovoce.studies.olivier2023.recogniser_plans import plans_of
+from sottovoce.studies.olivier2023.smoothing_under_attack import used_sheet
 
 
 def test_snr_that_an_attack_ended_at() -> None:

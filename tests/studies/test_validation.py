@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from sottovoce.data.mushra import Mushra, Rated
-from sottovoce.studies.validation import (
+from sottovoce.data.mushra_ratings import MushraRatings, RatedItem
+from sottovoce.studies.manocha2020.agreement import (
     agreement,
     clear_pairs,
     heard_shares,
@@ -83,10 +83,10 @@ def test_difference_of_two_measures_is_paired() -> None:
     assert found[:3] == pytest.approx((2.0, 2.0, 2.0))
 
 
-def listened(ratings: dict[str, list[float]]) -> Mushra:
+def listened(ratings: dict[str, list[float]]) -> MushraRatings:
     people = tuple("abcdefgh"[: len(next(iter(ratings.values())))])
-    rows = [Rated("one", name, tuple(values), people, Path("x")) for name, values in ratings.items()]
-    return Mushra(Path("."), tuple(rows), 24000)
+    rows = [RatedItem("one", name, tuple(values), people, Path("x")) for name, values in ratings.items()]
+    return MushraRatings(Path("."), tuple(rows), 24000)
 
 
 def test_clear_pairs_are_those_of_a_paired_t_test() -> None:

@@ -13,8 +13,8 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.target import Matches
 from sottovoce.errors import InputError
-from sottovoce.targets.attention import Attention, forced_loss
-from sottovoce.targets.beam import Writer, search
+from sottovoce.targets.families.attention import Attention, forced_loss
+from sottovoce.targets.families.beam_search import Writer, search
 
 DRAWS = Draws(0)
 A, B, END = 0, 1, 2

@@ -10,7 +10,7 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.target import Scores, check_clips
 from sottovoce.errors import InputError, UnknownName
-from sottovoce.targets.classifier import ModuleClassifier
+from sottovoce.targets.families.classifier import ModuleClassifier
 
 DRAWS = Draws(0)
 

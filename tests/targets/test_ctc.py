@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sottovoce.core.draws import Draws
 from sottovoce.errors import InputError
-from sottovoce.targets.ctc import Vocabulary, align, beam_tokens, greedy_spans, greedy_tokens
+from sottovoce.targets.families.ctc import Vocabulary, align, beam_tokens, greedy_spans, greedy_tokens
 from sottovoce.testing import ToyCtc, check_target, clips_for
 
 LETTERS = Vocabulary(("", "a", "b", " "), blank=0, case="lower")

@@ -15,15 +15,17 @@ from sottovoce.core.attack import Trial
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Snr
 from sottovoce.core.draws import Draws
+from sottovoce.core.files.weight_files import read_weights, save_weights
 from sottovoce.core.goal import Evade
 from sottovoce.core.target import Target, check_clips
-from sottovoce.core.weights import read_weights, save_weights
 from sottovoce.data.load import Clip
 from sottovoce.errors import InputError, UnknownName
 from sottovoce.metrics.decisions import ChanceOfRight, CleanChanceOfRight
-from sottovoce.metrics.signal import snr_db
-from sottovoce.targets import detectors
-from sottovoce.targets.detectors import (
+from sottovoce.metrics.signal_distortion import snr_db
+from sottovoce.targets.adapters.speech_encoders import open_encoder
+from sottovoce.targets.zoo import detector_targets as detectors
+from sottovoce.targets.zoo.detector_networks import EmbeddingHead, SegmentCnn
+from sottovoce.targets.zoo.detector_targets import (
     EmbeddingDetector,
     SegmentDetector,
     detector,
@@ -33,9 +35,7 @@ from sottovoce.targets.detectors import (
     segment_rows,
     segments_of,
 )
-from sottovoce.targets.encoders import open_encoder
-from sottovoce.targets.zoo.detector import EmbeddingHead, SegmentCnn
-from sottovoce.targets.zoo.shipped import shipped_file
+from sottovoce.targets.zoo.shipped_weights import shipped_file
 from sottovoce.testing import check_target, example_clips
 
 DRAWS = Draws(0)

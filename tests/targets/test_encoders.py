@@ -10,11 +10,11 @@ import torch
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.errors import InputError, UnknownName
-from sottovoce.targets.detectors import EmbeddingDetector
-from sottovoce.targets.encoders import WhisperEncoder, open_encoder
-from sottovoce.targets.features import WhisperLogMel
-from sottovoce.targets.zoo.detector import EmbeddingHead
-from sottovoce.targets.zoo_recogniser import recogniser
+from sottovoce.targets.adapters.speech_encoders import WhisperEncoder, open_encoder
+from sottovoce.targets.families.front_ends import WhisperLogMel
+from sottovoce.targets.zoo.detector_networks import EmbeddingHead
+from sottovoce.targets.zoo.detector_targets import EmbeddingDetector
+from sottovoce.targets.zoo.recogniser_targets import recogniser
 from sottovoce.testing import check_target, example_clips
 
 transformers = pytest.importorskip("transformers")

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from sottovoce.targets.features import (
+from sottovoce.targets.families.front_ends import (
     FrontEnd,
     KaldiFilterbank,
     RawWaveform,

@@ -24,7 +24,7 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade
 from sottovoce.core.target import Target, check_clips
 from sottovoce.errors import InputError, MissingExtra
-from sottovoce.targets.huggingface import HuggingFaceClassifier, load_classifier
+from sottovoce.targets.adapters.huggingface_classifier import HuggingFaceClassifier, load_classifier
 
 transformers = pytest.importorskip("transformers")
 
@@ -305,7 +305,8 @@ def test_clips_longer_than_the_model_hears_are_refused(built: Any) -> None:
 
 
 def test_importing_the_adapter_does_not_import_transformers() -> None:
-    code = "import sys, sottovoce.targets.huggingface; sys.exit('transformers' in sys.modules)"
+    module = "sottovoce.targets.adapters.huggingface_classifier"
+    code = f"import sys, {module}; sys.exit('transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -18,9 +18,9 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Force
 from sottovoce.core.target import Matches, Target, check_clips
 from sottovoce.errors import InputError, MissingExtra
-from sottovoce.targets.features import KaldiNormalised
-from sottovoce.targets.huggingface import load_huggingface
-from sottovoce.targets.huggingface_attention import HuggingFaceAttention, load_attention
+from sottovoce.targets.adapters.huggingface_attention import HuggingFaceAttention, load_attention
+from sottovoce.targets.adapters.huggingface_classifier import load_huggingface
+from sottovoce.targets.families.front_ends import KaldiNormalised
 from sottovoce.testing import check_attack, check_target
 
 transformers = pytest.importorskip("transformers")
@@ -348,7 +348,8 @@ def test_whisper_goes_to_its_own_loader(tmp_path: Path, monkeypatch: pytest.Monk
     config.save_pretrained(tmp_path)
     asked: list[Any] = []
     monkeypatch.setattr(
-        "sottovoce.targets.whisper.load_whisper", lambda model, **settings: asked.append((model, settings))
+        "sottovoce.targets.adapters.whisper.load_whisper",
+        lambda model, **settings: asked.append((model, settings)),
     )
     load_huggingface(str(tmp_path), beams=2, language="fr")
     assert asked == [(str(tmp_path), {"device": "cpu", "beams": 2, "language": "fr"})]

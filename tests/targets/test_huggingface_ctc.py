@@ -19,8 +19,8 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Force
 from sottovoce.core.target import Matches, Target, Timings
 from sottovoce.errors import InputError
-from sottovoce.targets.huggingface import load_huggingface
-from sottovoce.targets.huggingface_ctc import HuggingFaceCtc, can_share, load_ctc, vocabulary_of
+from sottovoce.targets.adapters.huggingface_classifier import load_huggingface
+from sottovoce.targets.adapters.huggingface_ctc import HuggingFaceCtc, can_share, load_ctc, vocabulary_of
 from sottovoce.testing import check_attack, check_target
 
 transformers = pytest.importorskip("transformers")

@@ -12,10 +12,10 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.data.embedded import strings
 from sottovoce.data.load import collate
-from sottovoce.targets.zoo_recogniser import recogniser
-from sottovoce.training.recogniser_errors import listen
-from sottovoce.training.recogniser_pack import read_words
-from sottovoce.training.strings import Bank
+from sottovoce.targets.zoo.recogniser_targets import recogniser
+from sottovoce.training.recogniser.recogniser_errors import listen
+from sottovoce.training.recogniser.recogniser_pack import read_words
+from sottovoce.training.recogniser.word_strings import ItemBank
 
 WEIGHTS = Path(__file__).parents[2] / "src/sottovoce/targets/zoo/weights/recogniser.safetensors"
 
@@ -37,7 +37,7 @@ def test_most_words_of_the_shipped_strings_are_heard() -> None:
 def test_strings_of_unseen_speakers(spoken_words: Path, tmp_path: Path) -> None:
     """The promise of the model card: under 12 % of words wrong on strings of speakers it never heard."""
     (tmp_path / "test").symlink_to(spoken_words / "test")
-    heard = listen(Bank(read_words(tmp_path)), strings=200)
+    heard = listen(ItemBank(read_words(tmp_path)), strings=200)
     target = recogniser()
     told: list[str] = []
     for row in range(0, 200, 20):

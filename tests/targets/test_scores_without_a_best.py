@@ -19,8 +19,8 @@ from sottovoce.defenses.noisy_passes import Smoothed
 from sottovoce.defenses.rover import Rover
 from sottovoce.defenses.votes import Average, Majority, OneSentence
 from sottovoce.errors import ScoreError
-from sottovoce.targets.classifier import ModuleClassifier
-from sottovoce.targets.ctc import Ctc, Vocabulary
+from sottovoce.targets.families.classifier import ModuleClassifier
+from sottovoce.targets.families.ctc import Ctc, Vocabulary
 from sottovoce.testing import ToyAttention, ToyClassifier, ToyCtc, ToyNoise, ToyTransducer, clips_for
 
 CheckNan = Callable[[Target, AudioBatch], None]

@@ -27,7 +27,7 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Force
 from sottovoce.core.target import Matches, Target, Timings
 from sottovoce.errors import InputError, MissingExtra, ScoreError
-from sottovoce.targets.speechbrain import (
+from sottovoce.targets.adapters.speechbrain import (
     SpeechBrainAttention,
     SpeechBrainCtc,
     _readable,
@@ -594,6 +594,6 @@ def test_a_torchaudio_of_another_torch_is_a_clear_error(monkeypatch: pytest.Monk
     def refuse(name: str) -> None:
         raise OSError("libtorchaudio.so: undefined symbol")
 
-    monkeypatch.setattr("sottovoce.targets.speechbrain.import_module", refuse)
+    monkeypatch.setattr("sottovoce.targets.adapters.speechbrain.import_module", refuse)
     with pytest.raises(MissingExtra, match="undefined symbol"):
         load_speechbrain("speechbrain/asr-crdnn-rnnlm-librispeech")

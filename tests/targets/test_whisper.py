@@ -20,9 +20,9 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Language, detect_languages
 from sottovoce.core.target import Languages, Target, check_clips
-from sottovoce.errors import InputError, MissingExtra, MissingPower, UnknownName
-from sottovoce.targets import whisper, whisper_checkpoint
-from sottovoce.targets.whisper import Whisper, load_whisper
+from sottovoce.errors import InputError, MissingCapability, MissingExtra, UnknownName
+from sottovoce.targets.adapters import whisper, whisper_checkpoint
+from sottovoce.targets.adapters.whisper import Whisper, load_whisper
 from sottovoce.testing import check_target, example_clips
 
 transformers = pytest.importorskip("transformers")
@@ -368,7 +368,7 @@ def test_loss_hears_the_language_that_is_set_or_detected(made: Made) -> None:
 def test_english_alone_knows_no_languages(made: Made) -> None:
     target = load_whisper(made("english"), language="en")
     assert not target.offers(Languages)
-    with pytest.raises(MissingPower, match="multilingual"):
+    with pytest.raises(MissingCapability, match="multilingual"):
         target.power(Languages)
     with pytest.raises(InputError, match="English alone"):
         load_whisper(made("english"), language="fr")

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sottovoce.targets.classifier import ModuleClassifier
+from sottovoce.targets.families.classifier import ModuleClassifier
 from sottovoce.training.learner import ClassLearner, apart
-from sottovoce.training.sources import Clips, hold_clips
+from sottovoce.training.sources import ClipsInMemory, hold_clips
 
 RATE = 100
 CLASSES = ("up", "down")
@@ -31,7 +31,7 @@ class Linear(nn.Module):
 
 
 MakeLearner = Callable[..., ClassLearner]
-MakeClips = Callable[..., Clips]
+MakeClips = Callable[..., ClipsInMemory]
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def make_clips() -> MakeClips:
     An attack of 0.1 turns the fifteen over and leaves the one.
     """
 
-    def make(count: int, seed: int) -> Clips:
+    def make(count: int, seed: int) -> ClipsInMemory:
         random = np.random.default_rng(seed)
         sign = random.choice([-1.0, 1.0], count)
         large = 0.5 * sign * np.where(random.random(count) < 0.9, 1.0, -1.0)

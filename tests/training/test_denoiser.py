@@ -12,27 +12,33 @@ import torch
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.data.pack import Pack
-from sottovoce.defenses.denoiser import Denoise, Shape
+from sottovoce.defenses.denoiser import Denoise, DenoiserShape
 from sottovoce.errors import InputError, MissingExtra, UnknownName
-from sottovoce.perception.dpam import Dpam
-from sottovoce.perception.learned_network import LearnedNetwork, save_network
-from sottovoce.perception.learned_network import Shape as EarShape
-from sottovoce.training.denoiser import Recipe, snr_db, train_denoiser
-from sottovoce.training.denoiser_losses import Objective, Sources, make_term, mean_l1
-from sottovoce.training.denoiser_material import Bank, Mixer, make_material, make_noises, make_one
+from sottovoce.perception.ears.dpam import Dpam
+from sottovoce.perception.ears.learned_network import EarShape as EarShape
+from sottovoce.perception.ears.learned_network import LearnedNetwork, save_network
+from sottovoce.training.denoiser.denoiser_losses import LossWeights, Objective, make_term, mean_l1
+from sottovoce.training.denoiser.denoiser_material import (
+    Mixer,
+    NoiseBank,
+    make_material,
+    make_noises,
+    make_one,
+)
+from sottovoce.training.denoiser.train_denoiser import DenoiserRecipe, snr_db, train_denoiser
 
 RATE = 16000
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
+def sources(tmp_path_factory: pytest.TempPathFactory) -> LossWeights:
     """Untrained ears: what a loss is made of does not hang on what was learned."""
     folder = tmp_path_factory.mktemp("ears")
     for variant in ("pre", "scratch"):
         network = LearnedNetwork(EarShape(bands=16, channels=(4, 4)))
         save_network(folder / f"learned-{variant}.safetensors", network, {})
-    return Sources(ears=folder)
+    return LossWeights(ears=folder)
 
 
 def pack_of(speakers: list[str], seconds: float = 1.0) -> Pack:
@@ -68,7 +74,9 @@ def pair(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def test_pieces_are_cut_from_clips_at_an_rms_of_one() -> None:
-    bank = Bank.of([np.full(4, 16384, np.int16), np.array([100, -100, 300, -300, 100, -100], np.int16)], CPU)
+    bank = NoiseBank.of(
+        [np.full(4, 16384, np.int16), np.array([100, -100, 300, -300, 100, -100], np.int16)], CPU
+    )
     # Ten samples: the first four are of one clip, the last six of the other.
     chances = torch.tensor([[0.39, 0.9], [0.41, 0.0], [0.99, 0.99]], dtype=torch.float64)
     found = bank.cut(chances, 5)
@@ -79,8 +87,8 @@ def test_pieces_are_cut_from_clips_at_an_rms_of_one() -> None:
 
 
 def test_mixtures_have_the_snr_and_the_level_asked_for() -> None:
-    speech = Bank.of([pack_of(["a"]).clip(0)], CPU)
-    mixer = Mixer(speech, Bank.of(white(1), CPU), snr_db=(10.0, 10.0), level_db=(-30.0, -30.0))
+    speech = NoiseBank.of([pack_of(["a"]).clip(0)], CPU)
+    mixer = Mixer(speech, NoiseBank.of(white(1), CPU), snr_db=(10.0, 10.0), level_db=(-30.0, -30.0))
     clean, noisy = mixer.mix(40, RATE, np.random.default_rng(0))
     found = snr_db(clean, noisy).numpy()
     # Where two noises come together they are the same one here, and so 3.01 dB louder.
@@ -116,7 +124,7 @@ def test_noises_hang_on_their_ids_alone() -> None:
     assert len(make_noises(1, "valid", workers=1)) == 4 + 10 + 6
 
 
-def test_every_loss_begins_at_one_and_is_zero_for_clean_speech(sources: Sources) -> None:
+def test_every_loss_begins_at_one_and_is_zero_for_clean_speech(sources: LossWeights) -> None:
     pytest.importorskip("auraloss")
     clean, noisy = pair()
     for name in ("l1", "mrstft", "features", "learned", "l1-learned", "mrstft-learned"):
@@ -130,7 +138,7 @@ def test_every_loss_begins_at_one_and_is_zero_for_clean_speech(sources: Sources)
         assert bool((gradient != 0).any()), name
 
 
-def test_two_terms_weigh_alike(sources: Sources) -> None:
+def test_two_terms_weigh_alike(sources: LossWeights) -> None:
     clean, noisy = pair()
     both, one, two = (Objective(name, sources) for name in ("l1-learned", "l1", "learned"))
     for loss in (both, one, two):
@@ -146,7 +154,7 @@ def test_l1_by_hand() -> None:
     assert float(mean_l1(clean, other)) == 0.5
 
 
-def test_mrstft_is_that_of_auraloss(sources: Sources) -> None:
+def test_mrstft_is_that_of_auraloss(sources: LossWeights) -> None:
     freq = pytest.importorskip("auraloss.freq")
     clean, noisy = pair()
     expected = freq.MultiResolutionSTFTLoss()(noisy[:, None], clean[:, None])
@@ -162,17 +170,17 @@ def test_the_dpam_loss_is_the_ears_distance() -> None:
     clean, noisy = clean[:, :9600], noisy[:, :9600]
     ear = Dpam(weights=str(models / "dpam"))
     batches = [AudioBatch.of(list(each.numpy()), RATE) for each in (clean, noisy)]
-    term = make_term("dpam", Sources(dpam=str(models / "dpam")), CPU)
+    term = make_term("dpam", LossWeights(dpam=str(models / "dpam")), CPU)
     assert float(term(clean, noisy)) == pytest.approx(float(ear.distance(*batches).mean()), rel=1e-4)
 
 
-def test_what_a_loss_needs_is_named(sources: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_loss_needs_is_named(sources: LossWeights, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnknownName, match="l2"):
         Objective("l2", sources)
     with pytest.raises(InputError, match="published weights"):
         Objective("dpam", sources)
     with pytest.raises(InputError, match="check the"):
-        Objective("learned", Sources(ears=Path("nowhere")))
+        Objective("learned", LossWeights(ears=Path("nowhere")))
     clean, _ = pair()
     with pytest.raises(InputError, match="above 0"):
         Objective("l1", sources).calibrate(clean, clean)
@@ -181,10 +189,10 @@ def test_what_a_loss_needs_is_named(sources: Sources, monkeypatch: pytest.Monkey
         Objective("mrstft", sources)
 
 
-def test_a_run_learns_and_leaves_weights(sources: Sources, tmp_path: Path) -> None:
+def test_a_run_learns_and_leaves_weights(sources: LossWeights, tmp_path: Path) -> None:
     names = [f"speaker-{number}" for number in range(12)]
     material = make_material(pack_of(names), {"train": white(4), "valid": white(2)})
-    recipe = Recipe(
+    recipe = DenoiserRecipe(
         steps=60,
         seconds=None,
         batch=4,
@@ -192,7 +200,7 @@ def test_a_run_learns_and_leaves_weights(sources: Sources, tmp_path: Path) -> No
         learning_rate=5e-3,
         looks=2,
         valid_pieces=8,
-        shape=Shape(width=6, octaves=5),
+        shape=DenoiserShape(width=6, octaves=5),
     )
     said: list[str] = []
     reports = [
@@ -217,4 +225,4 @@ def test_a_run_learns_and_leaves_weights(sources: Sources, tmp_path: Path) -> No
 @pytest.mark.parametrize("settings", [{"steps": None, "seconds": None}, {"batch": 0}, {"piece_seconds": 0.1}])
 def test_recipes_are_checked(settings: dict[str, float]) -> None:
     with pytest.raises(InputError, match="expected"):
-        Recipe(**settings)  # type: ignore[arg-type]
+        DenoiserRecipe(**settings)  # type: ignore[arg-type]

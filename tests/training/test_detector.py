@@ -17,22 +17,17 @@ from sottovoce.core.goal import Evade
 from sottovoce.data.load import Corpus, Entry, Recording
 from sottovoce.defenses.smoothing import Gaussian
 from sottovoce.errors import InputError, StoreError
-from sottovoce.metrics.signal import snr_db
-from sottovoce.targets.detectors import EmbeddingDetector, SegmentDetector
-from sottovoce.targets.encoders import open_encoder
-from sottovoce.targets.zoo.detector import EmbeddingHead, SegmentCnn
-from sottovoce.training.detector import (
-    FOR_EMBEDDINGS,
-    FOR_SEGMENTS,
-    Recipe,
-    Schedule,
-    adversary,
-    fit,
-    judge,
-    train_detector,
+from sottovoce.metrics.signal_distortion import snr_db
+from sottovoce.targets.adapters.speech_encoders import open_encoder
+from sottovoce.targets.zoo.detector_networks import EmbeddingHead, SegmentCnn
+from sottovoce.targets.zoo.detector_targets import EmbeddingDetector, SegmentDetector
+from sottovoce.training.detector.detector_embeddings import (
+    EmbeddingCache,
+    Embeddings,
+    embed,
+    train_embeddings,
 )
-from sottovoce.training.detector_embeddings import EmbeddingCache, Embeddings, embed, train_embeddings
-from sottovoce.training.detector_material import (
+from sottovoce.training.detector.detector_material import (
     Background,
     Held,
     Utterances,
@@ -40,13 +35,23 @@ from sottovoce.training.detector_material import (
     cut_segments,
     hold_features,
 )
-from sottovoce.training.sources import Clips, hold_clips
+from sottovoce.training.detector.train_detector import (
+    FOR_EMBEDDINGS,
+    FOR_SEGMENTS,
+    DetectorRecipe,
+    Schedule,
+    adversary,
+    fit,
+    judge,
+    train_detector,
+)
+from sottovoce.training.sources import ClipsInMemory, hold_clips
 
 RATE = 16_000
 QUICK = replace(FOR_SEGMENTS, epochs=4, batch_size=8)
 
 
-def voices(count: int, seed: int, seconds: float = 1.0) -> Clips:
+def voices(count: int, seed: int, seconds: float = 1.0) -> ClipsInMemory:
     """Noise that falls with frequency is "control", noise that rises "pathological"; turn by turn."""
     source = np.random.default_rng(seed)
     samples = round(seconds * RATE)
@@ -103,23 +108,23 @@ def test_training_stops_below_a_ten_thousandth_of_the_first_rate() -> None:
 
 def test_a_plan_without_epochs_is_refused() -> None:
     with pytest.raises(InputError, match="above 0, got 32, 5, 0 and"):
-        Recipe(epochs=0)
+        DetectorRecipe(epochs=0)
 
 
 # --- the CNN --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def data() -> tuple[Clips, Clips]:
+def data() -> tuple[ClipsInMemory, ClipsInMemory]:
     return voices(8, 1), voices(4, 2)
 
 
 @pytest.fixture(scope="module")
-def few() -> tuple[Clips, Clips]:
+def few() -> tuple[ClipsInMemory, ClipsInMemory]:
     return voices(6, 1, seconds=0.5), voices(2, 2, seconds=0.5)
 
 
-def test_a_detector_learns_and_the_best_epoch_is_kept(data: tuple[Clips, Clips]) -> None:
+def test_a_detector_learns_and_the_best_epoch_is_kept(data: tuple[ClipsInMemory, ClipsInMemory]) -> None:
     train, valid = data
     found = train_detector(train, valid, recipe=QUICK)
     assert isinstance(found.module, SegmentCnn)
@@ -134,7 +139,7 @@ def test_a_detector_learns_and_the_best_epoch_is_kept(data: tuple[Clips, Clips])
     assert judge(found.module, held, Draws(0)) == pytest.approx((best.valid_loss, best.valid_accuracy))
 
 
-def test_the_seed_rules_all(few: tuple[Clips, Clips]) -> None:
+def test_the_seed_rules_all(few: tuple[ClipsInMemory, ClipsInMemory]) -> None:
     train, valid = few
     recipe = replace(QUICK, epochs=2)
     state = torch.get_rng_state()
@@ -158,7 +163,7 @@ def test_segments_are_cut_as_the_target_cuts_them() -> None:
     assert sounds.wanted.tolist() == [1, 1, 0]
 
 
-def test_features_held_are_those_of_the_waveforms(data: tuple[Clips, Clips]) -> None:
+def test_features_held_are_those_of_the_waveforms(data: tuple[ClipsInMemory, ClipsInMemory]) -> None:
     sounds = cut_segments(data[1], "cpu")
     module = SegmentCnn().eval()
     rows = torch.tensor([3, 0])
@@ -176,7 +181,7 @@ def test_features_held_are_those_of_the_waveforms(data: tuple[Clips, Clips]) -> 
         (replace(voices(2, 0), sample_rate=8_000), "training clips at 16000 Hz, got 8000 Hz"),
     ],
 )
-def test_clips_that_teach_nothing_are_refused(clips: Clips, message: str) -> None:
+def test_clips_that_teach_nothing_are_refused(clips: ClipsInMemory, message: str) -> None:
     with pytest.raises(InputError, match=message):
         train_detector(clips, voices(2, 1))
 
@@ -184,7 +189,7 @@ def test_clips_that_teach_nothing_are_refused(clips: Clips, message: str) -> Non
 def test_a_loss_without_end_is_an_error() -> None:
     never = Held(torch.full((2, 4), torch.nan), torch.tensor([0, 1]), lambda module, rows: module(rows))
     with pytest.raises(InputError, match="expected a finite validation loss, got nan in all of 2 epochs"):
-        fit(EmbeddingHead(4), never, never, recipe=Recipe(epochs=2), draws=Draws(0))
+        fit(EmbeddingHead(4), never, never, recipe=DetectorRecipe(epochs=2), draws=Draws(0))
 
 
 # --- what is done to the clips --------------------------------------------------------------------------
@@ -223,7 +228,7 @@ def test_changed_clips_are_rounded_to_16_bits() -> None:
     assert float(10 * ratio.log10()) == pytest.approx(0.0, abs=0.01)
 
 
-def test_half_of_each_batch_is_attacked_inside_the_snr(data: tuple[Clips, Clips]) -> None:
+def test_half_of_each_batch_is_attacked_inside_the_snr(data: tuple[ClipsInMemory, ClipsInMemory]) -> None:
     heard: list[torch.Tensor] = []
     sounds = replace(cut_segments(data[1], "cpu"), adversary=adversary(60.0))
     module = SegmentCnn()
@@ -239,7 +244,9 @@ def test_half_of_each_batch_is_attacked_inside_the_snr(data: tuple[Clips, Clips]
     assert float(reached.max()) <= 66.0
 
 
-def test_training_against_attacks_and_in_noise_runs_and_is_repeatable(few: tuple[Clips, Clips]) -> None:
+def test_training_against_attacks_and_in_noise_runs_and_is_repeatable(
+    few: tuple[ClipsInMemory, ClipsInMemory],
+) -> None:
     train, valid = few
     recipe = replace(QUICK, epochs=1)
     noise = Background(recordings=(np.random.default_rng(0).standard_normal(9000).astype(np.float32),))
@@ -256,7 +263,7 @@ def test_training_against_attacks_and_in_noise_runs_and_is_repeatable(few: tuple
 
 
 @pytest.mark.slow
-def test_adversarial_training_hardens_against_its_attack(few: tuple[Clips, Clips]) -> None:
+def test_adversarial_training_hardens_against_its_attack(few: tuple[ClipsInMemory, ClipsInMemory]) -> None:
     train, valid = few
     recipe = replace(QUICK, epochs=8)
     test = voices(4, 9, seconds=0.5).batch(range(4))

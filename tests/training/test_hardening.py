@@ -19,10 +19,10 @@ from sottovoce.errors import InputError, UnknownName
 from sottovoce.testing import check_transform
 from sottovoce.testing.toys import ToyClassifier
 from sottovoce.training.hardening import (
+    AdversarialShare,
     Adversary,
     Hardening,
-    Noise,
-    Share,
+    TrainingNoise,
     make_adversary,
     make_noise,
     pick,
@@ -38,13 +38,13 @@ def batch_of(*rows: list[float]) -> AudioBatch:
 
 
 def test_a_schedule_of_two_shares_over_ten_epochs() -> None:
-    share = Share.parse("0.5,0.8")
+    share = AdversarialShare.parse("0.5,0.8")
     assert [share.at(epoch / 10) for epoch in range(10)] == [0.5] * 5 + [0.8] * 5
     assert str(share) == "0.5,0.8"
 
 
 def test_a_schedule_of_three_shares_over_nine_epochs_and_beyond() -> None:
-    share = Share((0.0, 0.5, 1.0))
+    share = AdversarialShare((0.0, 0.5, 1.0))
     assert [share.at(epoch / 9) for epoch in range(9)] == [0.0] * 3 + [0.5] * 3 + [1.0] * 3
     assert share.at(1.0) == 1.0
 
@@ -52,7 +52,7 @@ def test_a_schedule_of_three_shares_over_nine_epochs_and_beyond() -> None:
 @pytest.mark.parametrize("text", ["1.2", "-0.1", "0.5,2", "nan", "", "half", "0.5;0.8"])
 def test_shares_outside_0_to_1_or_no_numbers_are_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"expected shares"):
-        Share.parse(text)
+        AdversarialShare.parse(text)
 
 
 def test_a_quarter_of_eight_clips_is_two() -> None:
@@ -215,8 +215,8 @@ def test_a_model_hardened_by_one_step_is_judged_by_ten() -> None:
 
 def test_a_hardening_tells_what_it_is() -> None:
     hardening = Hardening(
-        noise=Noise(Gaussian(), (0.0, 0.02)),
-        adversary=make_adversary("pgd", Snr(30.0), steps=7, share=Share((0.5, 0.8))),
+        noise=TrainingNoise(Gaussian(), (0.0, 0.02)),
+        adversary=make_adversary("pgd", Snr(30.0), steps=7, share=AdversarialShare((0.5, 0.8))),
     )
     about = hardening.describe()
     assert about["noise"] == "Gaussian, sigma 0:0.02"

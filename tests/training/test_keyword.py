@@ -11,19 +11,19 @@ from scipy.stats import binomtest
 
 from sottovoce.errors import InputError
 from sottovoce.targets.zoo.keyword_cnn import KeywordCnn
-from sottovoce.training.keyword import Recipe, augment, mask, move, score, train
-from sottovoce.training.keyword_pack import Pack
+from sottovoce.training.keyword.keyword_pack import KeywordPack
+from sottovoce.training.keyword.train_keyword import KeywordRecipe, augment, mask, move, score, train
 
-QUICK = Recipe(epochs=5, batch_size=12, average_decay=0.5)
+QUICK = KeywordRecipe(epochs=5, batch_size=12, average_decay=0.5)
 
 
-def tones(count: int, split: str, seed: int) -> Pack:
+def tones(count: int, split: str, seed: int) -> KeywordPack:
     """Half low tones called `no`, half high ones called `yes`, each of its own pitch and level."""
     random = np.random.default_rng(seed)
     pitch_hz = np.where(np.arange(count) % 2, 2_500.0, 300.0) * random.uniform(0.9, 1.1, count)
     phase = 2 * np.pi * pitch_hz[:, None] * np.arange(16_000) / 16_000
     clips = np.sin(phase) * random.uniform(2_000, 20_000, (count, 1)) + random.normal(0, 50, phase.shape)
-    return Pack(
+    return KeywordPack(
         clips=clips.astype(np.int16),
         labels=np.where(np.arange(count) % 2, "yes", "no"),
         split=np.full(count, split),
@@ -33,7 +33,7 @@ def tones(count: int, split: str, seed: int) -> Pack:
 
 def write_tones(path: Path, **counts: int) -> Path:
     parts = [tones(count, split, seed) for seed, (split, count) in enumerate(counts.items())]
-    Pack(
+    KeywordPack(
         clips=np.concatenate([part.clips for part in parts]),
         labels=np.concatenate([part.labels for part in parts]),
         split=np.concatenate([part.split for part in parts]),
@@ -60,7 +60,7 @@ def test_separable_tones_are_learnt(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_same_seed_same_weights_and_no_trace_in_the_global_state(tmp_path: Path) -> None:
     pack = write_tones(tmp_path / "tones.npz", train=12, valid=2, test=2)
-    once = Recipe(epochs=1, batch_size=6)
+    once = KeywordRecipe(epochs=1, batch_size=6)
     state = torch.random.get_rng_state()
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
         train(pack, tmp_path / name, seed=seed, recipe=once, log=lambda line: None)
@@ -103,7 +103,7 @@ def test_move_doubles_a_pitch() -> None:
 
 def test_augmented_clips_lie_on_16_bits() -> None:
     clips = torch.randn(4, 16_000, generator=torch.Generator().manual_seed(0))
-    heard = augment(clips, Recipe(), torch.Generator().manual_seed(0)) * 32768.0
+    heard = augment(clips, KeywordRecipe(), torch.Generator().manual_seed(0)) * 32768.0
     assert torch.equal(heard, heard.round())
     assert heard.min() >= -32768.0
     assert heard.max() <= 32767.0
@@ -111,7 +111,7 @@ def test_augmented_clips_lie_on_16_bits() -> None:
 
 def test_mask_blanks_whole_frames() -> None:
     image = torch.ones(50, 1, 97, 40)
-    blank = mask(image, Recipe(masks=1, mask_frames=8), torch.Generator().manual_seed(0)) == 0
+    blank = mask(image, KeywordRecipe(masks=1, mask_frames=8), torch.Generator().manual_seed(0)) == 0
     assert torch.equal(blank.any(dim=3), blank.all(dim=3))
     assert 1 <= blank.any(dim=3).sum(dim=2).max() <= 8
 

@@ -9,8 +9,15 @@ import pytest
 import soundfile
 
 from sottovoce.errors import InputError
-from sottovoce.training import keyword_pack
-from sottovoce.training.keyword_pack import Pack, load_pack, make_silence, pack, read_clip, read_folder
+from sottovoce.training.keyword import keyword_pack
+from sottovoce.training.keyword.keyword_pack import (
+    KeywordPack,
+    load_pack,
+    make_silence,
+    pack,
+    read_clip,
+    read_folder,
+)
 
 
 def write(path: Path, samples: np.ndarray, rate: int = 16_000) -> None:
@@ -67,7 +74,7 @@ def test_pack_joins_recordings_silence_and_synthetic_voices(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keyword_pack, "SILENCE_CLIPS", {"train": 2, "valid": 1, "test": 1})
-    voices = Pack(
+    voices = KeywordPack(
         clips=np.full((1, 16_000), 9, dtype=np.int16),
         labels=np.array(["stop"]),
         split=np.array(["train"]),
@@ -101,6 +108,6 @@ def test_files_that_are_no_packs_are_refused(tmp_path: Path) -> None:
 def test_wrong_clips_and_labels_are_refused() -> None:
     one = {"split": np.array(["train"]), "source": np.array(["real"])}
     with pytest.raises(InputError, match="holds int16 clips"):
-        Pack(clips=np.zeros((1, 16_000)), labels=np.array(["yes"]), **one)
+        KeywordPack(clips=np.zeros((1, 16_000)), labels=np.array(["yes"]), **one)
     with pytest.raises(InputError, match="got maybe"):
-        Pack(clips=np.zeros((1, 16_000), dtype=np.int16), labels=np.array(["maybe"]), **one)
+        KeywordPack(clips=np.zeros((1, 16_000), dtype=np.int16), labels=np.array(["maybe"]), **one)

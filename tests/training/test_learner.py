@@ -17,7 +17,7 @@ from sottovoce.core.draws import Draws
 from sottovoce.errors import InputError, UnknownName
 from sottovoce.training.checkpoint import load_weights, save_weights
 from sottovoce.training.learner import ClassLearner
-from sottovoce.training.models import build_learner
+from sottovoce.training.trainable_models import build_learner
 
 
 def noise(lengths: list[int], seed: int = 0) -> AudioBatch:

@@ -21,17 +21,17 @@ from sottovoce.core.draws import Draws
 from sottovoce.errors import GradientError, InputError, MissingExtra, ScoreError, UnknownName
 from sottovoce.testing import check_transform
 from sottovoce.training import loop
-from sottovoce.training.hardening import Hardening, Share, make_adversary, make_noise, pick
-from sottovoce.training.judging import score
+from sottovoce.training.hardening import AdversarialShare, Hardening, make_adversary, make_noise, pick
 from sottovoce.training.learner import ClassLearner
 from sottovoce.training.loop import fit
-from sottovoce.training.recipe import Recipe, learning_rate
-from sottovoce.training.sources import Clips, ClipSource, Jitter, StringSource, hold_clips
-from sottovoce.training.strings import Bank
+from sottovoce.training.recipe import TrainingRecipe, learning_rate
+from sottovoce.training.recogniser.word_strings import ItemBank
+from sottovoce.training.sources import ClipsInMemory, ClipSource, Jitter, StringSource, hold_clips
+from sottovoce.training.validation_figures import score
 
 MakeLearner = Callable[..., ClassLearner]
-MakeClips = Callable[..., Clips]
-QUICK = Recipe(epochs=4, batch_size=16, learning_rate=0.05, warm_up_steps=4)
+MakeClips = Callable[..., ClipsInMemory]
+QUICK = TrainingRecipe(epochs=4, batch_size=16, learning_rate=0.05, warm_up_steps=4)
 ATTACK = make_adversary("pgd", LInf(0.1), steps=4)
 
 
@@ -44,7 +44,7 @@ def weights_in(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def test_the_learning_rate_by_hand() -> None:
-    recipe = Recipe(learning_rate=0.1, warm_up_steps=10)
+    recipe = TrainingRecipe(learning_rate=0.1, warm_up_steps=10)
     # Half risen; at the top; a cosine of 60 degrees; over.
     wanted = [0.05, 0.1, 0.075, 0.0]
     got = [learning_rate(recipe, step, spent) for step, spent in ((5, 0), (10, 0), (99, 1 / 3), (99, 1))]
@@ -63,7 +63,7 @@ def test_adversarial_training_makes_a_toy_problem_robust(
 ) -> None:
     """Plain training leans on the fifteen small samples, which the attack turns over."""
     train, valid = make_clips(320, 0), make_clips(200, 1)
-    recipe = Recipe(epochs=8, batch_size=32, learning_rate=0.3, warm_up_steps=5, check_epochs=8)
+    recipe = TrainingRecipe(epochs=8, batch_size=32, learning_rate=0.3, warm_up_steps=5, check_epochs=8)
     hard = Hardening(adversary=ATTACK)
     plain, robust = make_learner(), make_learner()
     fit(plain, ClipSource(train), valid, out=tmp_path / "plain", recipe=recipe, log=quiet)
@@ -81,7 +81,7 @@ def test_adversarial_training_makes_a_toy_problem_robust(
 
 
 def harden(share: str = "0.5,0.8") -> Hardening:
-    adversary = make_adversary("pgd", LInf(0.1), steps=2, share=Share.parse(share))
+    adversary = make_adversary("pgd", LInf(0.1), steps=2, share=AdversarialShare.parse(share))
     return Hardening(noise=make_noise("gaussian", "0:0.02"), adversary=adversary)
 
 
@@ -93,7 +93,7 @@ def test_a_run_that_was_killed_ends_where_it_would_have_ended(
     make_learner: MakeLearner, make_clips: MakeClips, tmp_path: Path
 ) -> None:
     """With dropout, noise, an adversary, an average and a shuffled order: all that is random."""
-    recipe = Recipe(epochs=4, batch_size=16, learning_rate=0.05, average_decay=0.9)
+    recipe = TrainingRecipe(epochs=4, batch_size=16, learning_rate=0.05, average_decay=0.9)
     train, valid = ClipSource(make_clips(60, 0), Jitter()), make_clips(30, 1)
     lines: list[str] = []
 
@@ -139,7 +139,7 @@ def test_shares_change_inside_an_epoch(
         return pick(clips, share, draws)
 
     monkeypatch.setattr(loop, "pick", watch)
-    recipe = Recipe(epochs=1, batch_size=10, learning_rate=0.05)
+    recipe = TrainingRecipe(epochs=1, batch_size=10, learning_rate=0.05)
     lines: list[str] = []
     report = fit(
         make_learner(),
@@ -160,7 +160,7 @@ def test_other_clips_are_noticed_when_a_run_goes_on(
 ) -> None:
     train, valid = make_clips(40, 0), make_clips(20, 1)
 
-    def run(train: Clips, valid: Clips) -> None:
+    def run(train: ClipsInMemory, valid: ClipsInMemory) -> None:
         fit(make_learner(), ClipSource(train), valid, out=tmp_path, recipe=QUICK, resume=True, log=quiet)
 
     run(train, replace(valid, name="held-out"))
@@ -182,12 +182,12 @@ def test_other_clips_are_noticed_when_a_run_goes_on(
 
 
 def test_strings_of_other_words_are_other_data() -> None:
-    from sottovoce.training.recogniser_pack import of_items
+    from sottovoce.training.recogniser.recogniser_pack import of_items
 
-    def bank(texts: list[str]) -> Bank:
+    def bank(texts: list[str]) -> ItemBank:
         tone = (8_000 * np.sin(np.arange(4_000) / 5)).astype(np.int16)
         rows = {"split": ["train"] * 2, "kind": ["word"] * 2, "source": ["beep"] * 2}
-        return Bank(of_items([tone, tone], texts=texts, **rows))
+        return ItemBank(of_items([tone, tone], texts=texts, **rows))
 
     one, same, other = (
         StringSource(bank(texts)).describe() for texts in (["go", "no"], ["go", "no"], ["go", "on"])
@@ -220,7 +220,7 @@ def test_training_stops_when_nothing_gets_better(
     make_learner: MakeLearner, make_clips: MakeClips, tmp_path: Path
 ) -> None:
     """A learning rate of next to nothing: no judgement is better than the first, two are waited for."""
-    recipe = Recipe(epochs=50, batch_size=16, learning_rate=1e-12, patience=2)
+    recipe = TrainingRecipe(epochs=50, batch_size=16, learning_rate=1e-12, patience=2)
     lines: list[str] = []
     learner = make_learner([1.0] * 16)
     report = fit(
@@ -241,7 +241,7 @@ def test_the_clock_ends_a_run_and_its_rate(
     """A clock that goes on a second at each look: 6 s are over after a few steps."""
     ticks = iter(range(10_000))
     monkeypatch.setattr(loop.time, "monotonic", lambda: float(next(ticks)))
-    recipe = Recipe(epochs=None, minutes=0.1, batch_size=8, check_epochs=1_000)
+    recipe = TrainingRecipe(epochs=None, minutes=0.1, batch_size=8, check_epochs=1_000)
     source, valid = ClipSource(make_clips(400, 0)), make_clips(20, 1)
     report = fit(make_learner(), source, valid, out=tmp_path, recipe=recipe, log=quiet)
     assert report.epochs == 1
@@ -252,7 +252,7 @@ def test_the_clock_ends_a_run_and_its_rate(
 def test_weights_in_16_bits_are_the_ones_that_are_judged(
     make_learner: MakeLearner, make_clips: MakeClips, tmp_path: Path
 ) -> None:
-    recipe = Recipe(epochs=1, batch_size=16, learning_rate=0.05, half=True)
+    recipe = TrainingRecipe(epochs=1, batch_size=16, learning_rate=0.05, half=True)
     learner = make_learner()
     fit(learner, ClipSource(make_clips(40, 0)), make_clips(20, 1), out=tmp_path, recipe=recipe, log=quiet)
     written = weights_in(tmp_path)["weight"]
@@ -286,14 +286,14 @@ def test_a_folder_in_use_and_another_recipe_or_model_are_refused(
 ) -> None:
     source, valid = ClipSource(make_clips(40, 0)), make_clips(20, 1)
 
-    def run(learner: ClassLearner, recipe: Recipe = QUICK, resume: bool = True) -> None:
+    def run(learner: ClassLearner, recipe: TrainingRecipe = QUICK, resume: bool = True) -> None:
         fit(learner, source, valid, out=tmp_path, recipe=recipe, resume=resume, log=quiet)
 
     run(make_learner(), resume=True)  # nothing to go on from yet: begins
     with pytest.raises(InputError, match="give --resume"):
         run(make_learner(), resume=False)
     with pytest.raises(InputError, match=r"expected learning_rate 0.1, got 0.05"):
-        run(make_learner(), Recipe(epochs=4, batch_size=16, learning_rate=0.1, warm_up_steps=4))
+        run(make_learner(), TrainingRecipe(epochs=4, batch_size=16, learning_rate=0.1, warm_up_steps=4))
     with pytest.raises(InputError, match="expected parameters 17, got 16"):
         run(make_learner([0.0] * 17))
     whole = (tmp_path / "checkpoint.pt").read_bytes()
@@ -350,7 +350,7 @@ def test_a_model_of_nan_is_named_before_the_first_step(
 )
 def test_recipes_that_cannot_be_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(InputError, match="expected"):
-        Recipe(**settings)  # type: ignore[arg-type]
+        TrainingRecipe(**settings)  # type: ignore[arg-type]
 
 
 def test_tensorboard_reads_what_was_written(
@@ -429,13 +429,13 @@ def test_jitter_shifts_and_turns_up_by_hand() -> None:
 
 
 def test_strings_are_the_same_for_the_same_draws_and_end_after_their_steps() -> None:
-    from sottovoce.training.recogniser_pack import of_items
+    from sottovoce.training.recogniser.recogniser_pack import of_items
 
     tone = (8_000 * np.sin(np.arange(4_000) / 5)).astype(np.int16)
     pack = of_items(
         [tone, tone], texts=["go", "no"], split=["train"] * 2, kind=["word"] * 2, source=["beep"] * 2
     )
-    source = StringSource(Bank(pack), epoch_steps=3)
+    source = StringSource(ItemBank(pack), epoch_steps=3)
     first, second = (list(source.batches(4, Draws(7))) for _ in range(2))
     assert len(first) == source.steps(4) == 3
     for one, two in zip(first, second, strict=True):
@@ -470,7 +470,7 @@ import numpy as np
 import torch
 
 from sottovoce.core.budget import LInf
-from sottovoce.targets.classifier import ModuleClassifier
+from sottovoce.targets.families.classifier import ModuleClassifier
 from sottovoce.training.hardening import Hardening, Share, make_adversary, make_noise
 from sottovoce.training.learner import ClassLearner, apart
 from sottovoce.training.loop import fit

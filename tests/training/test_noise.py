@@ -7,7 +7,7 @@ import pytest
 import scipy.signal
 import torch
 
-from sottovoce.training.noise import coloured_noise, tilt
+from sottovoce.training.coloured_noise import coloured_noise, tilt
 
 
 @pytest.mark.parametrize("slope_db", [0.0, -3.0, -6.0, 3.0])

@@ -12,12 +12,16 @@ from sklearn.metrics import roc_auc_score
 from sottovoce.core.draws import Draws
 from sottovoce.data.load import Clip
 from sottovoce.errors import InputError
-from sottovoce.perception.answers import Answer, read_answers, write_answers
-from sottovoce.perception.learned import Learned
-from sottovoce.perception.learned_network import Shape, load_network
-from sottovoce.training.perceptual import (
-    Recipe,
-    Run,
+from sottovoce.perception.ears.learned import Learned
+from sottovoce.perception.ears.learned_network import EarShape, load_network
+from sottovoce.perception.jnd.answers import SameDifferentAnswer, read_answers, write_answers
+from sottovoce.training.ear.answer_pairs import PaddedClips, Sampler, Store, shifted
+from sottovoce.training.ear.ear_figures import area_under_curve, calibration_error, judge
+from sottovoce.training.ear.pretrain_ear import PretrainRecipe as ClassRecipe
+from sottovoce.training.ear.pretrain_ear import Task, train_classes
+from sottovoce.training.ear.train_ear import (
+    EarRecipe,
+    EarTraining,
     answered,
     disorder,
     new_network,
@@ -25,12 +29,8 @@ from sottovoce.training.perceptual import (
     train_to,
     trainable,
 )
-from sottovoce.training.perceptual_classes import Recipe as ClassRecipe
-from sottovoce.training.perceptual_classes import Task, train_classes
-from sottovoce.training.perceptual_figures import area_under_curve, calibration_error, judge
-from sottovoce.training.perceptual_pairs import Sampler, Sound, Store, shifted
 
-TINY = Shape(bands=8, channels=(4, 4))
+TINY = EarShape(bands=8, channels=(4, 4))
 RATE = 16_000
 LEVELS = (-70, -50, -30, -10)
 """Of the noise that was added, in dB below a reference; from -30 on it is heard."""
@@ -57,7 +57,7 @@ def write(folder: Path, *, references: int = 10, answer: str = "heard", speakers
             splits.append(split)
             different = {"heard": db >= -30, "same": False, "different": True}[answer]
             answers += [
-                Answer(
+                SameDifferentAnswer(
                     listener=f"simulated-{who}",
                     simulated=True,
                     reference=f"r{number}",
@@ -81,7 +81,7 @@ def quiet(text: str) -> None:
     return None
 
 
-RECIPE = Recipe(steps=30, batch=8, check=10, learning_rate=5e-3)
+RECIPE = EarRecipe(steps=30, batch=8, check=10, learning_rate=5e-3)
 
 
 def test_figures_by_hand() -> None:
@@ -122,7 +122,7 @@ def test_only_a_stronger_change_that_is_nearer_is_disorder() -> None:
 
 
 def test_a_shift_keeps_the_length() -> None:
-    sound = Sound(torch.tensor([[1.0, 2.0, 3.0, 0.0], [1.0, 2.0, 3.0, 4.0]]), torch.tensor([3, 4]))
+    sound = PaddedClips(torch.tensor([[1.0, 2.0, 3.0, 0.0], [1.0, 2.0, 3.0, 4.0]]), torch.tensor([3, 4]))
     now, later = shifted(sound, 1, Draws(0))
     steps = int((later.waveforms[0] == 0).float().cumprod(0).sum())
     assert 1 <= steps <= 16
@@ -215,7 +215,7 @@ def test_same_seed_same_weights(folder: Path, tmp_path: Path) -> None:
     found = []
     for name in ("one", "two"):
         network = new_network(0, TINY)
-        recipe = Recipe(steps=6, batch=8, check=3)
+        recipe = EarRecipe(steps=6, batch=8, check=3)
         train_to(tmp_path / f"{name}.safetensors", network, material, variant="fin", recipe=recipe, log=quiet)
         found.append(network.state_dict())
     assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
@@ -223,7 +223,7 @@ def test_same_seed_same_weights(folder: Path, tmp_path: Path) -> None:
 
 def test_a_run_goes_on_where_it_was(folder: Path, tmp_path: Path) -> None:
     material = prepare(read_answers(folder), log=quiet)
-    recipe = Recipe(steps=8, batch=8, check=4)
+    recipe = EarRecipe(steps=8, batch=8, check=4)
     whole = new_network(0, TINY)
     train_to(tmp_path / "whole.safetensors", whole, material, variant="fin", recipe=recipe, log=quiet)
 
@@ -248,10 +248,10 @@ def test_a_run_goes_on_where_it_was(folder: Path, tmp_path: Path) -> None:
 
 def test_a_checkpoint_of_another_network_is_refused(folder: Path, tmp_path: Path) -> None:
     material = prepare(read_answers(folder), log=quiet)
-    run = Run(new_network(0, TINY), material, "fin", RECIPE, tmp_path / "c.pt", quiet)
+    run = EarTraining(new_network(0, TINY), material, "fin", RECIPE, tmp_path / "c.pt", quiet)
     run._save()
-    other = Run(
-        new_network(0, Shape(bands=8, channels=(4,))), material, "fin", RECIPE, tmp_path / "c.pt", quiet
+    other = EarTraining(
+        new_network(0, EarShape(bands=8, channels=(4,))), material, "fin", RECIPE, tmp_path / "c.pt", quiet
     )
     with pytest.raises(InputError, match="expected shape"):
         other.go(resume=True)
@@ -259,9 +259,9 @@ def test_a_checkpoint_of_another_network_is_refused(folder: Path, tmp_path: Path
 
 def test_bad_recipes() -> None:
     with pytest.raises(InputError, match="steps or seconds"):
-        Recipe(steps=None)
+        EarRecipe(steps=None)
     with pytest.raises(InputError, match="2 pairs"):
-        Recipe(batch=1)
+        EarRecipe(batch=1)
 
 
 def test_features_learn_to_classify(tmp_path: Path) -> None:

@@ -14,16 +14,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sottovoce.errors import InputError
-from sottovoce.targets.zoo.conformer import Conformer, Size
-from sottovoce.training import recogniser
-from sottovoce.training.judging import score
-from sottovoce.training.recogniser import Recipe, augment, batch_loss, learning_rate, mask, train
-from sottovoce.training.recogniser_errors import Heard, add_noise, judge, listen
-from sottovoce.training.recogniser_pack import Pack, join, of_items, save_pack
-from sottovoce.training.strings import Bank, Style, draw_plan, render
+from sottovoce.targets.zoo.conformer import Conformer, ConformerSize
+from sottovoce.training.recogniser import train_recogniser as recogniser
+from sottovoce.training.recogniser.recogniser_errors import JudgedClips, add_noise, judge, listen
+from sottovoce.training.recogniser.recogniser_pack import RecogniserPack, join, of_items, save_pack
+from sottovoce.training.recogniser.train_recogniser import (
+    RecogniserRecipe,
+    augment,
+    batch_loss,
+    learning_rate,
+    mask,
+    train,
+)
+from sottovoce.training.recogniser.word_strings import ItemBank, Style, draw_plan, render
+from sottovoce.training.validation_figures import score
 
-TINY = Size(bands=20, maps=8, width=32, blocks=1, heads=2, kernel=5)
-PLAIN = Recipe(
+TINY = ConformerSize(bands=20, maps=8, width=32, blocks=1, heads=2, kernel=5)
+PLAIN = RecogniserRecipe(
     size=TINY,
     dropout=0.0,
     noisy_share=0.0,
@@ -36,7 +43,7 @@ PLAIN = Recipe(
 PITCHES_HZ = {"go": 300.0, "no": 900.0, "off": 2_700.0}
 
 
-def beeps(split: str, takes: int, seed: int) -> Pack:
+def beeps(split: str, takes: int, seed: int) -> RecogniserPack:
     """Words that are tones of half a second, each of its own pitch, and one sentence, a tone as well."""
     random = np.random.default_rng(seed)
     texts = [*(word for word in PITCHES_HZ for _ in range(takes)), "go off"]
@@ -65,7 +72,7 @@ def test_word_errors_are_jiwers(said: list[str], meant: list[str]) -> None:
 
 
 def test_learning_rate_by_hand() -> None:
-    recipe = Recipe(learning_rate=1e-3, warm_up_steps=100)
+    recipe = RecogniserRecipe(learning_rate=1e-3, warm_up_steps=100)
     assert learning_rate(recipe, 50, 0.0) == pytest.approx(5e-4)
     assert learning_rate(recipe, 1_000, 0.0) == pytest.approx(1e-3)
     assert learning_rate(recipe, 1_000, 0.5) == pytest.approx(5e-4)
@@ -89,14 +96,14 @@ def test_augmented_rows_lie_on_16_bits_and_end_where_they_ended() -> None:
     rows = torch.randn(3, 8_000, generator=torch.Generator().manual_seed(0)) * 0.05
     lengths = torch.tensor([8_000, 4_000, 6_000])
     rows[1, 4_000:] = rows[2, 6_000:] = 0.0
-    heard = augment(rows, lengths, Recipe(), torch.Generator().manual_seed(0)) * 32768.0
+    heard = augment(rows, lengths, RecogniserRecipe(), torch.Generator().manual_seed(0)) * 32768.0
     assert torch.equal(heard, heard.round())
     assert heard.abs().max() <= 32768.0
     assert heard[1, 4_000:].abs().max() == heard[2, 6_000:].abs().max() == 0.0
 
 
 def test_masks_blank_whole_bands_and_frames() -> None:
-    recipe = Recipe(band_masks=1, mask_bands=10, frame_masks=1, mask_frames=12)
+    recipe = RecogniserRecipe(band_masks=1, mask_bands=10, frame_masks=1, mask_frames=12)
     blank = mask(torch.ones(40, 200, 80), recipe, torch.Generator().manual_seed(0)) == 0
     bands, frames = blank.all(dim=1).sum(dim=1), blank.all(dim=2).sum(dim=1)
     assert 1 <= bands.max() <= 10
@@ -106,7 +113,7 @@ def test_masks_blank_whole_bands_and_frames() -> None:
 
 
 def test_strings_to_judge_by_are_the_same_each_time() -> None:
-    bank = Bank(beeps("test", 2, seed=0))
+    bank = ItemBank(beeps("test", 2, seed=0))
     one, two = listen(bank, strings=5), listen(bank, strings=5)
     assert one.texts == two.texts
     assert torch.equal(one.waveforms, two.waveforms)
@@ -116,7 +123,7 @@ def test_strings_to_judge_by_are_the_same_each_time() -> None:
 
 @pytest.mark.slow
 def test_eight_strings_are_learnt_by_heart() -> None:
-    bank = Bank(beeps("train", 3, seed=0))
+    bank = ItemBank(beeps("train", 3, seed=0))
     plan = draw_plan(bank, np.random.default_rng(0), Style(words=(2, 3)), strings=7, sentences=1)
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -131,7 +138,7 @@ def test_eight_strings_are_learnt_by_heart() -> None:
         optimiser.step()
         losses.append(loss.item())
     assert losses[-1] < 0.2 < 2.0 < losses[0]
-    rates = judge(model.eval(), Heard(*render(bank, plan), plan.texts))
+    rates = judge(model.eval(), JudgedClips(*render(bank, plan), plan.texts))
     assert (rates.clips, rates.wer.value, rates.cer.value) == (8, 0.0, 0.0)
 
 
@@ -143,7 +150,7 @@ def test_a_run_writes_weights_and_a_report(tmp_path: Path, monkeypatch: pytest.M
     save_pack(pack, tmp_path, parts=2)
     state = torch.random.get_rng_state()
     lines: list[str] = []
-    recipe = Recipe(size=TINY, strings=2, sentences=2)
+    recipe = RecogniserRecipe(size=TINY, strings=2, sentences=2)
     report = train(tmp_path, tmp_path / "out", minutes=0.02, recipe=recipe, log=lines.append)
     assert torch.equal(torch.random.get_rng_state(), state)
     assert (report.strings.clips, report.sentences.clips) == (4, 1)

@@ -9,9 +9,9 @@ import pytest
 import soundfile
 
 from sottovoce.errors import InputError
-from sottovoce.training import recogniser_pack
-from sottovoce.training.recogniser_pack import (
-    Pack,
+from sottovoce.training.recogniser import recogniser_pack
+from sottovoce.training.recogniser.recogniser_pack import (
+    RecogniserPack,
     from_mu_law,
     load_pack,
     of_items,
@@ -22,7 +22,7 @@ from sottovoce.training.recogniser_pack import (
 )
 
 
-def three() -> Pack:
+def three() -> RecogniserPack:
     random = np.random.default_rng(0)
     return of_items(
         [random.integers(-32_768, 32_768, count).astype(np.int16) for count in (5, 3, 4)],

@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from sottovoce.targets.zoo.conformer import LETTERS
-from sottovoce.training.sentences import COMMANDS, FRAMES, LISTS, draw_sentence
+from sottovoce.training.recogniser.sentences import COMMANDS, FRAMES, LISTS, draw_sentence
 
 
 def test_every_gap_has_words() -> None:

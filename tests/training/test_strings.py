@@ -6,19 +6,28 @@ import numpy as np
 import pytest
 import torch
 
-from sottovoce.training.recogniser_pack import of_items
-from sottovoce.training.strings import LEVEL, Bank, Style, draw_plan, lay_out, read_out, render, rms
+from sottovoce.training.recogniser.recogniser_pack import of_items
+from sottovoce.training.recogniser.word_strings import (
+    LEVEL,
+    ItemBank,
+    Style,
+    draw_plan,
+    lay_out,
+    read_out,
+    render,
+    rms,
+)
 
 WORDS = ("yes", "no", "stop")
 
 
-def bank() -> Bank:
+def bank() -> ItemBank:
     """Three words of 200, 300 and 400 samples, at constant levels of 1,000, 2,000 and 4,000; one sentence."""
     levels = (1_000, 2_000, 4_000, 500)
     items = [
         np.full(count, level, np.int16) for count, level in zip((200, 300, 400, 1_000), levels, strict=True)
     ]
-    return Bank(
+    return ItemBank(
         of_items(
             items,
             texts=[*WORDS, "turn it off"],
@@ -83,7 +92,7 @@ def test_equalised_items_are_equally_loud() -> None:
 def test_speed_doubles_a_pitch_and_halves_a_word() -> None:
     tone = (8_000 * np.sin(2 * np.pi * 100 * np.arange(16_000) / 16_000)).astype(np.int16)
     columns = {"texts": ["yes"], "split": ["train"], "kind": ["word"], "source": ["x"]}
-    one = Bank(of_items([tone], **columns))
+    one = ItemBank(of_items([tone], **columns))
     plan = lay_out(one, np.array([[0]]), np.array([1]), np.zeros((1, 2), np.int64), np.full((1, 1), 2.0), 0.0)
     assert plan.lengths.tolist() == [8_000]
     waveforms, _ = render(one, plan)

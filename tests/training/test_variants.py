@@ -16,9 +16,10 @@ from sottovoce.defenses.filters import BiquadLowPass, IdealLowPass
 from sottovoce.defenses.smoothing import Gaussian, MadNoise
 from sottovoce.errors import InputError, UnknownName
 from sottovoce.targets.zoo import conformer, keyword_cnn, sound_cnn, speaker_cnn
-from sottovoce.training import keyword_pack, sources
-from sottovoce.training.hardening import Share
-from sottovoce.training.recogniser_pack import of_items, save_pack
+from sottovoce.training import sources
+from sottovoce.training.hardening import AdversarialShare
+from sottovoce.training.keyword import keyword_pack
+from sottovoce.training.recogniser.recogniser_pack import of_items, save_pack
 from sottovoce.training.variants import VARIANTS, Variant, adjust, find_variants, train_variant
 
 
@@ -113,7 +114,7 @@ def test_a_short_run_leaves_weights_that_the_zoo_loads(
 
 def test_a_keyword_pack_will_do(tmp_path: Path) -> None:
     labels = ["yes", "no"] * 4
-    pack = keyword_pack.Pack(
+    pack = keyword_pack.KeywordPack(
         clips=np.stack([tone(300.0 if label == "yes" else 900.0, 16_000, 0) for label in labels]),
         labels=np.array(labels),
         split=np.array(["train"] * 4 + ["valid"] * 2 + ["test"] * 2),
@@ -127,7 +128,9 @@ def test_a_keyword_pack_will_do(tmp_path: Path) -> None:
 def test_what_a_variant_has_can_be_adjusted() -> None:
     noisy = adjust(VARIANTS["recogniser-noisy"], sigma="0.01:0.03").hardening.noise
     assert noisy is not None and noisy.sigma == (0.01, 0.03)
-    adversary = adjust(VARIANTS["keyword-pgd"], budget=LInf(0.5), share=Share((0.1,))).hardening.adversary
+    adversary = adjust(
+        VARIANTS["keyword-pgd"], budget=LInf(0.5), share=AdversarialShare((0.1,))
+    ).hardening.adversary
     assert adversary is not None
     assert (adversary.budget, adversary.share.values) == (LInf(0.5), (0.1,))
     with pytest.raises(InputError, match="expected a variant with noise"):

@@ -8,19 +8,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, final
 
-from sottovoce.api.models import device_of, model_text
+from sottovoce.api.object_texts import defense_text
+from sottovoce.api.open_parts import device_of, model_text
 from sottovoce.api.progress import shown
-from sottovoce.api.texts import defense_text
-from sottovoce.auditing import run as runs
-from sottovoce.auditing.certify import CertifyPlan, run_certify, vote_passes
-from sottovoce.auditing.certify_store import CertifyFolder, Curve, read_curve
-from sottovoce.auditing.defense import Defense
-from sottovoce.auditing.run import find_device
+from sottovoce.auditing.certificates.certify_folder import CertifiedCurve, CertifyFolder, read_curve
+from sottovoce.auditing.certificates.certify_run import CertifyPlan, run_certify, vote_passes
+from sottovoce.auditing.run import driver as runs
 from sottovoce.core.target import Target
 from sottovoce.core.transform import Transform
 from sottovoce.core.vote import Vote
 from sottovoce.data.audio_file import LONGEST_SECONDS
+from sottovoce.defenses.defense_text import Defense
 from sottovoce.errors import InputError
+from sottovoce.targets.open_target import find_device
 
 
 @final
@@ -37,7 +37,7 @@ class Certificates:
     folder: Path
     plan: CertifyPlan
     rows: list[dict[str, Any]]
-    curve: Curve
+    curve: CertifiedCurve
 
 
 def certify(

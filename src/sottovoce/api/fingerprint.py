@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from sottovoce.auditing.opening import WEIGHT_FILES
 from sottovoce.core.target import Target
+from sottovoce.targets.open_target import WEIGHT_FILES
 
 DIGITS = 16
 OPENED = "_opened_as"

@@ -20,7 +20,7 @@ from sottovoce.data.corpora import SUFFIXES
 from sottovoce.data.load import Clip, load_clip
 from sottovoce.errors import InputError, MissingExtra, SottovoceError
 from sottovoce.metrics.alignment import cut_to_overlap
-from sottovoce.metrics.parts import intensity_level
+from sottovoce.metrics.vocal_parts import intensity_level
 
 FIRST = ("p-heard",)
 MAX_SHIFT_SECONDS = 1.0
@@ -37,7 +37,7 @@ class Paths(NamedTuple):
 
 @final
 @dataclass(frozen=True, eq=False)
-class Pair:
+class MeasuredPair:
     """Two clips of one length and rate.
 
     shift: by how many samples the changed one was late, where that was undone; else None.
@@ -53,7 +53,7 @@ class Pair:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Figures:
+class PairFigures:
     """What was found of pairs.
 
     parts: `(pairs, 2)` of every metric. reasons: of every metric, why a pair has no value.
@@ -116,7 +116,7 @@ def find_pairs(clean: Path, changed: Path) -> tuple[list[Paths], list[str]]:
     )
 
 
-def load_pair(paths: Paths, *, align: bool) -> Pair:
+def load_pair(paths: Paths, *, align: bool) -> MeasuredPair:
     """Both clips at the clean one's rate. Clips of two lengths or rates are only taken to be aligned."""
     rates = _rate(paths.clean), _rate(paths.changed)
     if rates[0] != rates[1] and not align:
@@ -140,10 +140,10 @@ def load_pair(paths: Paths, *, align: bool) -> Pair:
             f"{paths.name}: expected clips of one length, got {lengths[0]} and {lengths[1]} samples; cut "
             "one, or give --align."
         )
-    return Pair(paths.name, clips[0], clips[1], None, notes)
+    return MeasuredPair(paths.name, clips[0], clips[1], None, notes)
 
 
-def measure_pairs(pairs: Iterable[Pair], metrics: Sequence[Metric], *, asked: bool) -> Figures:
+def measure_pairs(pairs: Iterable[MeasuredPair], metrics: Sequence[Metric], *, asked: bool) -> PairFigures:
     """The figures of all pairs, a few of which are in memory at a time.
 
     A metric whose package is missing has no value, and raises where it was asked for.
@@ -172,15 +172,15 @@ def measure_pairs(pairs: Iterable[Pair], metrics: Sequence[Metric], *, asked: bo
         names += [pair.name for pair in some]
         notes += [pair.notes for pair in some]
     joined = {name: np.concatenate([np.empty((0, 2)), *rows]) for name, rows in parts.items()}
-    return Figures(tuple(names), tuple(metrics), joined, reasons, tuple(intensities), tuple(notes))
+    return PairFigures(tuple(names), tuple(metrics), joined, reasons, tuple(intensities), tuple(notes))
 
 
-def pair_to_json(figures: Figures) -> dict[str, Any]:
+def pair_to_json(figures: PairFigures) -> dict[str, Any]:
     """The figures of one pair."""
     return {"intensity": figures.intensities[0], **finite_values(figures, 0), "unscored": figures.unscored(0)}
 
 
-def all_to_json(figures: Figures, failed: dict[str, str]) -> dict[str, Any]:
+def all_to_json(figures: PairFigures, failed: dict[str, str]) -> dict[str, Any]:
     """The figures of several pairs, and their means with intervals. failed: pairs that have none, and why."""
     pairs = {
         name: {**finite_values(figures, row), "unscored": figures.unscored(row)}
@@ -198,19 +198,19 @@ def all_to_json(figures: Figures, failed: dict[str, str]) -> dict[str, Any]:
     return {"summary": summary, "pairs": pairs, "failed": failed}
 
 
-def finite_values(figures: Figures, row: int) -> dict[str, float | None]:
+def finite_values(figures: PairFigures, row: int) -> dict[str, float | None]:
     """The figures of a pair; None where one has no finite value."""
     values = {each.name: figures.value(each.name, row) for each in figures.metrics}
     return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
-def _undone(pairs: Sequence[Pair]) -> NDArray[np.float64]:
+def _undone(pairs: Sequence[MeasuredPair]) -> NDArray[np.float64]:
     """The shifts that are undone already, in ms, as a part `(pairs, 2)` that is to be added."""
     late = [1000.0 * (pair.shift or 0) / pair.clean.sample_rate for pair in pairs]
     return np.array([[shift, 0.0] for shift in late])
 
 
-def _aligned(name: str, clean: Clip, changed: Clip, notes: tuple[str, ...]) -> Pair:
+def _aligned(name: str, clean: Clip, changed: Clip, notes: tuple[str, ...]) -> MeasuredPair:
     rate = clean.sample_rate
     before = len(clean.waveform), len(changed.waveform)
     one, two, shift = cut_to_overlap(
@@ -221,14 +221,14 @@ def _aligned(name: str, clean: Clip, changed: Clip, notes: tuple[str, ...]) -> P
             f"aligned: {len(one) / rate:.3g} s shared of {before[0] / rate:.3g} and {before[1] / rate:.3g} s"
         )
         notes = (*notes, cut)
-    return Pair(
+    return MeasuredPair(
         name, Clip(name, one, rate, "", clean.loaded), Clip(name, two, rate, "", changed.loaded), shift, notes
     )
 
 
-def _batches(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+def _batches(pairs: Iterable[MeasuredPair]) -> Iterator[list[MeasuredPair]]:
     """Neighbours of one rate, a few at a time."""
-    some: list[Pair] = []
+    some: list[MeasuredPair] = []
     for pair in pairs:
         if some and (len(some) == PAIRS_AT_ONCE or some[0].clean.sample_rate != pair.clean.sample_rate):
             yield some
@@ -238,7 +238,7 @@ def _batches(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
         yield some
 
 
-def _trial(pairs: Sequence[Pair]) -> Trial:
+def _trial(pairs: Sequence[MeasuredPair]) -> Trial:
     rate, names = pairs[0].clean.sample_rate, [pair.name for pair in pairs]
     clean = AudioBatch.of([pair.clean.waveform.numpy() for pair in pairs], rate, names)
     changed = AudioBatch.of([pair.changed.waveform.numpy() for pair in pairs], rate, names)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sottovoce.api.measure_pairs import (
-    Pair,
+    MeasuredPair,
     all_to_json,
     find_metrics,
     find_pairs,
@@ -21,7 +21,7 @@ from sottovoce.api.measure_pairs import (
     measure_pairs,
     pair_to_json,
 )
-from sottovoce.api.texts import metric_names
+from sottovoce.api.object_texts import metric_names
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.metric import Metric
 from sottovoce.data.load import Clip
@@ -75,7 +75,7 @@ def measure(
     return pair_to_json(figures) if one else all_to_json(figures, failed)
 
 
-def _of_files(clean: Path, changed: Path, align: bool, failed: dict[str, str]) -> Iterator[Pair]:
+def _of_files(clean: Path, changed: Path, align: bool, failed: dict[str, str]) -> Iterator[MeasuredPair]:
     for paths in find_pairs(clean, changed)[0]:
         try:
             yield load_pair(paths, align=align)
@@ -83,19 +83,19 @@ def _of_files(clean: Path, changed: Path, align: bool, failed: dict[str, str]) -
             failed[paths.name] = str(error)
 
 
-def _of_batches(clean: AudioBatch, changed: AudioBatch) -> list[Pair]:
+def _of_batches(clean: AudioBatch, changed: AudioBatch) -> list[MeasuredPair]:
     if clean.sample_rate != changed.sample_rate or clean.lengths.tolist() != changed.lengths.tolist():
         raise InputError("measure expected two batches of the same clips at one rate, got different lengths.")
     rate = clean.sample_rate
     return [
-        Pair(name, _clip(name, clean.clip(row), rate), _clip(name, changed.clip(row), rate), None, ())
+        MeasuredPair(name, _clip(name, clean.clip(row), rate), _clip(name, changed.clip(row), rate), None, ())
         for row, name in enumerate(clean.ids)
     ]
 
 
 def _of_waveforms(
     clean: Tensor | NDArray[Any], changed: Tensor | NDArray[Any], sample_rate: int | None
-) -> Pair:
+) -> MeasuredPair:
     if sample_rate is None:
         raise InputError("measure expected sample_rate= with waveforms, got none; give it in Hz.")
     if clean.ndim != 1 or clean.shape != changed.shape:
@@ -103,7 +103,9 @@ def _of_waveforms(
             f"measure expected two waveforms (time,) of one length, got {tuple(clean.shape)} and "
             f"{tuple(changed.shape)}."
         )
-    return Pair("pair", _clip("pair", clean, sample_rate), _clip("pair", changed, sample_rate), None, ())
+    return MeasuredPair(
+        "pair", _clip("pair", clean, sample_rate), _clip("pair", changed, sample_rate), None, ()
+    )
 
 
 def _clip(name: str, samples: Tensor | NDArray[Any], sample_rate: int) -> Clip:

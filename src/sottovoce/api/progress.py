@@ -17,12 +17,12 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from sottovoce.auditing.run import Advance
+from sottovoce.auditing.run.driver import Advance
 
 Bar = tuple[Callable[[int], None], Advance]
 
 
-class Rate(ProgressColumn):
+class RateColumn(ProgressColumn):
     """How many a second, of late."""
 
     def render(self, task: Task) -> Text:
@@ -37,7 +37,7 @@ def progress(console: Console) -> Iterator[Bar]:
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        Rate(),
+        RateColumn(),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True) as bar:

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from sottovoce.api.settings import Way, default_folder, grid_folder
-from sottovoce.auditing import run as runs
-from sottovoce.auditing.campaign import run_grid
-from sottovoce.auditing.grid import Grid, make_grid
-from sottovoce.auditing.opening import Openings
-from sottovoce.auditing.plan import Plan
-from sottovoce.auditing.run import Advance, run_audit
-from sottovoce.auditing.store import RunFolder
-from sottovoce.auditing.summary import Summary, summarise
+from sottovoce.auditing.plan.plan_file import Plan
+from sottovoce.auditing.plan.plan_grid import Grid, make_grid
+from sottovoce.auditing.results.summary import Summary, summarise
+from sottovoce.auditing.run import driver as runs
+from sottovoce.auditing.run.driver import Advance, run_audit
+from sottovoce.auditing.run.run_folder import RunFolder
+from sottovoce.auditing.run.run_grid import run_grid
 from sottovoce.core.target import Target
 from sottovoce.errors import SottovoceError
+from sottovoce.targets.open_target import Openings
 
 Begin = Callable[[int], None]
 
@@ -50,7 +50,7 @@ class ManyPlans:
 
 
 @dataclass(frozen=True)
-class Compared:
+class GridResults:
     """The runs of a grid: each with its summary, those that were refused and why, and the page of all.
 
     no_index: why there is no such page.
@@ -93,7 +93,7 @@ def run_plan(
 
 def run_plans(
     grid: Grid, out: Path, openings: Openings | None, way: Way, begin: Begin, advance: Advance
-) -> Compared:
+) -> GridResults:
     """Run what is left of every plan of a grid that is resolved, write the reports, and a page of all."""
     plan_of = grid.plans()
     names = list(plan_of)
@@ -120,18 +120,18 @@ def run_plans(
         found = {folder.path.name: (folder, summaries[folder.path.name]) for folder in folders}
         # Runs without attacks have nothing to rank.
         if all(plan.clean for plan in plan_of.values()):
-            return Compared(found, refused)
-        from sottovoce.leaderboard.site import write_site
+            return GridResults(found, refused)
+        from sottovoce.leaderboard.static_site import write_site
 
         try:
-            return Compared(found, refused, write_site([folder.path for folder in folders], out))
+            return GridResults(found, refused, write_site([folder.path for folder in folders], out))
         except SottovoceError as error:
-            return Compared(found, refused, no_index=str(error))
+            return GridResults(found, refused, no_index=str(error))
 
 
 def write_report(plan: Plan, folder: RunFolder) -> Summary:
     """What the records add up to. The report is written anew, unless nothing was added since."""
-    from sottovoce.report.html import summarise_and_write
+    from sottovoce.report.report_page import summarise_and_write
 
     report = folder.report_path
     if report.exists() and report.stat().st_mtime > folder.records_path.stat().st_mtime:

@@ -13,8 +13,8 @@ from sottovoce.errors import InputError, UnknownName
 
 if TYPE_CHECKING:
     from sottovoce.auditing.engines.engine import Engine
-    from sottovoce.auditing.grid import Grid
-    from sottovoce.auditing.plan import Plan
+    from sottovoce.auditing.plan.plan_file import Plan
+    from sottovoce.auditing.plan.plan_grid import Grid
 
 ENGINES = ("local", "ray")
 _LISTS = ("attacks", "goals", "defenses", "metrics", "attackers")
@@ -50,24 +50,24 @@ class Way:
     @property
     def count(self) -> int:
         """Workers on this machine, where they are known beforehand."""
-        from sottovoce.auditing.engines.pool import find_devices
+        from sottovoce.auditing.engines.pool_engine import find_devices
 
         return self.workers or (len(find_devices()) if self.device == "auto" else 1)
 
     def open(self) -> Engine:
-        from sottovoce.auditing.engines.cluster import Cluster
-        from sottovoce.auditing.engines.inline import Inline
-        from sottovoce.auditing.engines.pool import Pool
+        from sottovoce.auditing.engines.inline_engine import InlineEngine
+        from sottovoce.auditing.engines.pool_engine import PoolEngine
+        from sottovoce.auditing.engines.ray_engine import RayEngine
 
         if self.engine == "ray":
-            return Cluster(self.address, self.workers, device=self.device)
+            return RayEngine(self.address, self.workers, device=self.device)
         if self.inline:
-            return Inline(self.device)
-        return Pool(self.workers, None if self.device == "auto" else [self.device])
+            return InlineEngine(self.device)
+        return PoolEngine(self.workers, None if self.device == "auto" else [self.device])
 
     def home(self) -> str:
         """Where this process opens a model: with workers elsewhere it is only looked at."""
-        from sottovoce.auditing.run import find_device
+        from sottovoce.targets.open_target import find_device
 
         return find_device(self.device) if self.inline else "cpu"
 
@@ -77,8 +77,8 @@ def lay_over(file: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, A
 
     What an option says holds for every target, whatever the file says of one of them.
     """
-    from sottovoce.auditing.parts import split_list
-    from sottovoce.core.yaml_reader import Entries
+    from sottovoce.core.files.yaml_reader import Entries
+    from sottovoce.registry.part_text import split_list
 
     given = {key: value for key, value in options.items() if value is not None or key == "bits"}
     given |= {key: split_list(given[key]) for key in _LISTS if isinstance(given.get(key), str)}
@@ -128,7 +128,7 @@ def refuse_plan_changes(named: list[str]) -> None:
 
 def parse_budgets(snr: str | None, audible: str | None, budgets: str | list[str] | None) -> list[str] | None:
     """All budgets that were named, in whichever way; None where none was."""
-    from sottovoce.auditing.parts import split_list
+    from sottovoce.registry.part_text import split_list
 
     if snr is None and audible is None and budgets is None:
         return None
@@ -191,6 +191,6 @@ def opened(out: str) -> AbstractContextManager[Path]:
     """The folder of a run: a path, or for a URL such as s3://BUCKET/RUN a folder that is kept the same."""
     if "://" not in out:
         return nullcontext(Path(out).expanduser())
-    from sottovoce.auditing.remote.folder import opened as opened_remotely
+    from sottovoce.auditing.remote.remote_folder import opened as opened_remotely
 
     return opened_remotely(out)

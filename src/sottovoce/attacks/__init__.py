@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from sottovoce.attacks.imperceptible import Imperceptible as Imperceptible
     from sottovoce.attacks.kenansville import Kenansville as Kenansville
     from sottovoce.attacks.kenansville import KenansvilleSsa as KenansvilleSsa
-    from sottovoce.attacks.noise import Nothing as Nothing
-    from sottovoce.attacks.noise import WhiteNoise as WhiteNoise
     from sottovoce.attacks.pgd import Fgsm as Fgsm
     from sottovoce.attacks.pgd import Pgd as Pgd
     from sottovoce.attacks.taori import Taori as Taori
-    from sottovoce.attacks.universal import Uap as Uap
-    from sottovoce.attacks.universal import UapHc as UapHc
+    from sottovoce.attacks.universal_deepfool import Uap as Uap
+    from sottovoce.attacks.universal_deepfool import UapHc as UapHc
     from sottovoce.attacks.universal_gradient import UniversalGradient as UniversalGradient
+    from sottovoce.attacks.white_noise import Nothing as Nothing
+    from sottovoce.attacks.white_noise import WhiteNoise as WhiteNoise
     from sottovoce.attacks.yeehaw import Yeehaw as Yeehaw
 else:
     __getattr__, __dir__ = lazy(__name__, registered("attack", "universal"))

@@ -72,7 +72,7 @@ class AutoPgd(Attack):
         """One run of algorithm 1 from `delta`, `(batch, time)`; its best point and value."""
         marks = checkpoints(self.steps)
         value, slope = climb(target, clean, delta, goal, draws.turn("step", 0))
-        pace = Pace(2.0 * budget.radius(clean).to(delta.dtype), value, self.rho)
+        pace = StepLengths(2.0 * budget.radius(clean).to(delta.dtype), value, self.rho)
         best, best_slope, before = Best(delta), slope, delta
         best.update(delta, value)
         for step in range(1, self.steps + 1):
@@ -159,7 +159,7 @@ def checkpoints(steps: int) -> list[int]:
 
 
 @final
-class Pace:
+class StepLengths:
     """The step length of each clip, `stride (batch,)`, and what its halving hangs on."""
 
     def __init__(self, stride: Tensor, value: Tensor, rho: float) -> None:

@@ -15,7 +15,7 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Goal
-from sottovoce.core.grid import nearest_step, on_grid
+from sottovoce.core.quantisation import nearest_step, on_grid
 from sottovoce.core.target import Scores, Target
 from sottovoce.errors import InputError
 
@@ -73,7 +73,7 @@ class CarliniWagner(Attack):
             )
 
     def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
-        found = Found(clean, budget, self.confidence)
+        found = QuietestFound(clean, budget, self.confidence)
         climbed = Margin(goal, references=goal.references)
         nothing = torch.zeros_like(clean.waveforms)
         margin, slope = climb(target, clean, nothing, climbed, draws.turn("units"))
@@ -95,7 +95,7 @@ class CarliniWagner(Attack):
 
     def _descend(
         self,
-        found: Found,
+        found: QuietestFound,
         pull: Tensor,
         unit: Tensor,
         target: Target,
@@ -122,7 +122,7 @@ class CarliniWagner(Attack):
         return won
 
     def _hold(
-        self, found: Found, target: Target, clean: AudioBatch, goal: Goal, budget: Ball, draws: Draws
+        self, found: QuietestFound, target: Target, clean: AudioBatch, goal: Goal, budget: Ball, draws: Draws
     ) -> None:
         """Try the clips without a success inside the budget once more, by steps that never leave it."""
         rows = (~found.inside.value.isfinite()).nonzero()[:, 0]
@@ -141,7 +141,7 @@ class CarliniWagner(Attack):
 
 
 @final
-class Found:
+class QuietestFound:
     """What was found so far, clip by clip: the smallest success inside the budget, the smallest of all, and
     the attempt with the best margin."""
 

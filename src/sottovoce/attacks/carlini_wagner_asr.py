@@ -14,7 +14,7 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Become, Goal
-from sottovoce.core.grid import nearest_step, on_grid
+from sottovoce.core.quantisation import nearest_step, on_grid
 from sottovoce.core.target import Matches, Target
 from sottovoce.errors import InputError
 
@@ -74,7 +74,9 @@ class CarliniWagnerAsr(Attack):
     def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
         return self.search(target, clean, goal, budget, draws).delta
 
-    def search(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Found:
+    def search(
+        self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws
+    ) -> ForcedFound:
         """The best perturbations and which of them are successes."""
         assert isinstance(budget, Ball) and isinstance(goal, Become)
         smallest, nearest = Kept(clean), Kept(clean)
@@ -106,12 +108,12 @@ class CarliniWagnerAsr(Attack):
                 adam.keep(stay, width)
             delta = field.inside(delta.clamp(-radius[:, None], radius[:, None]))
         won = smallest.value.isfinite()
-        return Found(torch.where(won[:, None], smallest.delta, nearest.delta), won)
+        return ForcedFound(torch.where(won[:, None], smallest.delta, nearest.delta), won)
 
 
 @final
 @dataclass(frozen=True)
-class Found:
+class ForcedFound:
     """Perturbations `(batch, time)`, and which of them are successes, `(batch,)` bool."""
 
     delta: Tensor

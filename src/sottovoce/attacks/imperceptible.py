@@ -16,7 +16,7 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Become, Goal
 from sottovoce.core.target import Matches, Target
 from sottovoce.errors import InputError
-from sottovoce.perception.masking import Masker, MaskingThreshold
+from sottovoce.perception.masking.threshold import Masker, MaskingThreshold
 
 # Full decodings of the second stage come this often, for the clips that match.
 LOOK = 10
@@ -28,9 +28,9 @@ class Imperceptible(Attack):
     """First `CarliniWagnerAsr`; then, from each success, loss(text) + alpha masking loss.
 
     The masking loss is the power of the perturbation above the clip's masking threshold
-    (`sottovoce.perception.masking`). Its weight alpha follows each clip by itself: up while the text is said,
-    down while it is not. The success with the least masking loss is kept, that of the first stage included;
-    a clip without one keeps what the first stage came to. All of it happens inside the budget.
+    (`sottovoce.perception.masking.threshold`). Its weight alpha follows each clip by itself: up while the
+    text is said, down while it is not. The success with the least masking loss is kept, that of the first
+    stage included; a clip without one keeps what the first stage came to. All inside the budget.
 
     steps, c, eps, shrink, times, first_token, bits: the first stage, see `CarliniWagnerAsr`.
     masking_steps: Adam steps of the second stage.

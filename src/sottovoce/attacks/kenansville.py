@@ -22,7 +22,7 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget, NormName
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Goal
-from sottovoce.core.grid import nearest_step
+from sottovoce.core.quantisation import nearest_step
 from sottovoce.core.target import Target
 from sottovoce.errors import InputError
 

@@ -32,7 +32,7 @@ _LEAST_CHANGE = 1e-5
 
 
 @final
-class Pace:
+class SearchPace:
     """How each clip of a run is searched, by its row; it changes from generation to generation.
 
     level: of a sample in noise that fills the budget, `(batch,)`.
@@ -130,7 +130,7 @@ class Taori(Attack):
     def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
         assert isinstance(budget, Ball)
         contest = Contest(target, clean, goal, self.population, self.batch_clips)
-        pace = Pace(clean, budget, self.mutation_rate, self.stride)
+        pace = SearchPace(clean, budget, self.mutation_rate, self.stride)
         silence = torch.zeros_like(contest.crowd.waveforms)
         herd = self._allowed(self._kicked(silence, contest, pace, draws.turn("first")), contest.crowd, budget)
         for step in range(self.steps + 1):
@@ -157,7 +157,7 @@ class Taori(Attack):
         flat = moved.flatten(0, 1)
         return within(crowd, budget.project(flat, crowd)).view_as(moved)
 
-    def _bred(self, herd: Tensor, weight: Tensor, contest: Contest, pace: Pace, draws: Draws) -> Tensor:
+    def _bred(self, herd: Tensor, weight: Tensor, contest: Contest, pace: SearchPace, draws: Draws) -> Tensor:
         """The best so far, then kicked children of the elite, `(alive, population, time)`."""
         least = weight.topk(self.elite, dim=1).values[:, -1:]
         elite = weight.masked_fill(weight < least, -torch.inf)
@@ -166,7 +166,7 @@ class Taori(Attack):
         moved[:, 0] = contest.leaders()
         return moved
 
-    def _kicked(self, child: Tensor, contest: Contest, pace: Pace, draws: Draws) -> Tensor:
+    def _kicked(self, child: Tensor, contest: Contest, pace: SearchPace, draws: Draws) -> Tensor:
         """Children `(alive * population, time)` with high-pass noise on some of their samples; the first of
         each clip is spared. Returns `(alive, population, time)`."""
         crowd, picked = contest.crowd, torch.as_tensor(contest.alive, device=child.device)
@@ -194,7 +194,7 @@ class Taori(Attack):
         )
 
     def _probes(
-        self, members: Tensor, fitness: Tensor, contest: Contest, pace: Pace, place: int, draws: Draws
+        self, members: Tensor, fitness: Tensor, contest: Contest, pace: SearchPace, place: int, draws: Draws
     ) -> Tensor:
         """A step along the last slopes, and the same with one sample shifted, `(population, time)`."""
         row, first = contest.alive[place], place * self.population

@@ -14,14 +14,14 @@ from typing import final
 import torch
 from torch import Tensor
 
-from sottovoce.attacks.universal import Crowd, Progress
+from sottovoce.attacks.universal_deepfool import Crowd, Progress
 from sottovoce.core.attack import climb, decode, within
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Goal
 from sottovoce.core.target import Target
-from sottovoce.core.universal import Perturbation, UniversalAttack
+from sottovoce.core.universal_attack import Perturbation, UniversalAttack
 from sottovoce.errors import InputError
 
 

@@ -252,7 +252,7 @@ def audit(
 def begin(settings: dict[str, Any], out: str | None, way: Way, dry_run: bool) -> None:
     """Run what the settings say: one plan, or a grid of them."""
     from sottovoce.api.running import ManyPlans, resolve
-    from sottovoce.auditing.opening import Openings
+    from sottovoce.targets.open_target import Openings
 
     found = resolve(settings, way)
     with opened(out or str(found.folder)) as folder:
@@ -271,10 +271,10 @@ def begin(settings: dict[str, Any], out: str | None, way: Way, dry_run: bool) ->
 
 def go_on(resume: str, way: Way, dry_run: bool) -> None:
     """Run what is left of the plan that a folder holds."""
-    from sottovoce.auditing.campaign import is_grid
-    from sottovoce.auditing.grid import make_grid
-    from sottovoce.auditing.plan import read_plan
-    from sottovoce.auditing.store import RunFolder
+    from sottovoce.auditing.plan.plan_file import read_plan
+    from sottovoce.auditing.plan.plan_grid import make_grid
+    from sottovoce.auditing.run.run_folder import RunFolder
+    from sottovoce.auditing.run.run_grid import is_grid
 
     with opened(resume) as folder:
         if is_grid(folder):
@@ -297,6 +297,6 @@ def place(out: str | None) -> str:
 
 
 def _read(plan_file: Path | None) -> dict[str, Any]:
-    from sottovoce.auditing.plan import read_plan
+    from sottovoce.auditing.plan.plan_file import read_plan
 
     return read_plan(plan_file) if plan_file is not None else {}

@@ -16,13 +16,13 @@ from sottovoce.api.settings import Way
 from sottovoce.errors import Stopped
 
 if TYPE_CHECKING:
-    from sottovoce.auditing.grid import Grid
-    from sottovoce.auditing.opening import Openings
-    from sottovoce.auditing.plan import Plan
-    from sottovoce.auditing.store import RunFolder
-    from sottovoce.auditing.summary import Summary
+    from sottovoce.auditing.plan.plan_file import Plan
+    from sottovoce.auditing.plan.plan_grid import Grid
+    from sottovoce.auditing.results.summary import Summary
+    from sottovoce.auditing.run.run_folder import RunFolder
     from sottovoce.core.record import Record
     from sottovoce.core.target import Target
+    from sottovoce.targets.open_target import Openings
 
 MOST_FAILURES = 20
 LONGEST_NAME = 200
@@ -32,11 +32,11 @@ def run(plan: Plan, out: Path, target: Target | None, way: Way, place: str = "")
     """One plan. place: how the user calls its folder, where that is not its path."""
     from sottovoce.api.progress import progress
     from sottovoce.api.running import run_plan
-    from sottovoce.auditing.sanity import examine
-    from sottovoce.cli.show import list_doubts, speaker_table, summary_table
-    from sottovoce.report.heard import tell_heard
-    from sottovoce.report.speakers import tell_speakers
-    from sottovoce.report.tables import make_panels
+    from sottovoce.auditing.checks.sanity import examine
+    from sottovoce.cli.summary_table import list_doubts, speaker_table, summary_table
+    from sottovoce.report.heard_section import tell_heard
+    from sottovoce.report.report_tables import make_panels
+    from sottovoce.report.speaker_table import tell_speakers
 
     console = Console(stderr=way.as_json)
     with stoppable(console, place or str(out)), progress(console) as (begin, advance):
@@ -68,7 +68,7 @@ def run_many(grid: Grid, out: Path, way: Way, place: str = "", openings: Opening
     """
     from sottovoce.api.progress import progress
     from sottovoce.api.running import run_plans
-    from sottovoce.cli.show import grid_table
+    from sottovoce.cli.summary_table import grid_table
 
     console = Console(stderr=way.as_json)
     with stoppable(console, place or str(out)), progress(console) as (begin, advance):
@@ -96,9 +96,9 @@ def run_many(grid: Grid, out: Path, way: Way, place: str = "", openings: Opening
 
 
 def _to_json(folder: RunFolder, summary: Summary) -> dict[str, Any]:
-    from sottovoce.auditing.heard import heard_to_json
-    from sottovoce.auditing.sanity import examine
-    from sottovoce.report.speakers import speakers_to_json, tell_speakers
+    from sottovoce.auditing.checks.sanity import examine
+    from sottovoce.auditing.results.heard_curve import heard_to_json
+    from sottovoce.report.speaker_table import speakers_to_json, tell_speakers
 
     checks = examine(folder.plan(), summary, folder.probes(), folder.repeated())
     doubts = [check.to_json() for check in checks]

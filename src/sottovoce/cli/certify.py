@@ -13,8 +13,8 @@ from rich.console import Console
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from sottovoce.auditing.certify import CertifyPlan
-    from sottovoce.auditing.certify_store import Curve, Point
+    from sottovoce.auditing.certificates.certify_folder import CertifiedCurve, CurvePoint
+    from sottovoce.auditing.certificates.certify_run import CertifyPlan
     from sottovoce.core.statistics import Interval
     from sottovoce.core.target import Target
 
@@ -100,7 +100,7 @@ def certify(
       sottovoce certify --model recogniser --wer 0.5 --limit 4 --device cuda --passes 10000
     """
     from sottovoce.api.certifying import default_folder, make_certify_plan
-    from sottovoce.auditing.run import find_device, open_target
+    from sottovoce.targets.open_target import find_device, open_target
 
     plan = make_certify_plan(
         model=model, data=data, limit=limit, sigma=sigma, defense=defense, wer=wer, passes=passes,
@@ -125,10 +125,10 @@ def run(
     from rich.markup import escape
 
     from sottovoce.api.progress import progress
-    from sottovoce.auditing.certify import run_certify
-    from sottovoce.auditing.certify_store import read_curve
-    from sottovoce.report.certificates import write_certificates
-    from sottovoce.report.words import plural
+    from sottovoce.auditing.certificates.certify_folder import read_curve
+    from sottovoce.auditing.certificates.certify_run import run_certify
+    from sottovoce.report.certificate_chart import write_certificates
+    from sottovoce.report.shown_words import plural
 
     console = Console(stderr=as_json)
     with progress(console) as (begin, advance):
@@ -166,9 +166,9 @@ def right_name(plan: CertifyPlan) -> str:
     return "certified and right" if plan.wer is None else f"and elected within WER {plan.wer:g} of the label"
 
 
-def show(console: Console, plan: CertifyPlan, curve: Curve) -> None:
+def show(console: Console, plan: CertifyPlan, curve: CertifiedCurve) -> None:
     """The curve as two tables, and below them what they leave out."""
-    from sottovoce.report.words import plural
+    from sottovoce.report.shown_words import plural
 
     what = (
         "the class stands" if plan.wer is None else f"WER against the elected transcript stays < {plan.wer:g}"
@@ -190,7 +190,7 @@ def show(console: Console, plan: CertifyPlan, curve: Curve) -> None:
     )
 
 
-def _table(level: str, points: tuple[Point, ...], plan: CertifyPlan, form: str) -> Table:
+def _table(level: str, points: tuple[CurvePoint, ...], plan: CertifyPlan, form: str) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text

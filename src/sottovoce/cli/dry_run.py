@@ -16,11 +16,11 @@ from rich.text import Text
 from sottovoce.api.settings import Way
 
 if TYPE_CHECKING:
-    from sottovoce.auditing.bench import Bench
-    from sottovoce.auditing.estimate.estimate import Estimate, Line
-    from sottovoce.auditing.estimate.tryout import Found
-    from sottovoce.auditing.opening import Openings
-    from sottovoce.auditing.plan import Plan
+    from sottovoce.auditing.estimate.run_estimate import EstimateLine, RunEstimate
+    from sottovoce.auditing.estimate.trial_runs import MeasuredCosts
+    from sottovoce.auditing.plan.plan_file import Plan
+    from sottovoce.auditing.run.executor import Executor
+    from sottovoce.targets.open_target import Openings
 
 LONGEST_TABLE = 40
 """Attacks and defenses from which on a table has a row a defense."""
@@ -41,13 +41,13 @@ def foretell(
     many: bool = False,
 ) -> None:
     """Estimate every plan and print it. openings: models that are open already. many: if it is a grid."""
-    from sottovoce.auditing.bench import Bench
-    from sottovoce.auditing.estimate.estimate import seconds_each
+    from sottovoce.auditing.estimate.run_estimate import seconds_each
+    from sottovoce.auditing.run.executor import Executor
 
     console = Console(stderr=way.as_json)
     with console.status("trying the attacks") as status:
-        bench, seconds, found = Bench(way.device), seconds_each(plans.values()), []
-        tried: dict[str, Found] = {}
+        bench, seconds, found = Executor(way.device), seconds_each(plans.values()), []
+        tried: dict[str, MeasuredCosts] = {}
         for name, plan in plans.items():
             status.update(f"trying the attacks on {name}")
             # Opened elsewhere than here it is of no use.
@@ -67,9 +67,15 @@ def foretell(
 
 
 def _estimate(
-    name: str, plan: Plan, out: Path, way: Way, bench: Bench, seconds: float, tried: dict[str, Found]
-) -> Estimate:
-    from sottovoce.auditing.estimate.estimate import Estimate, estimate
+    name: str,
+    plan: Plan,
+    out: Path,
+    way: Way,
+    bench: Executor,
+    seconds: float,
+    tried: dict[str, MeasuredCosts],
+) -> RunEstimate:
+    from sottovoce.auditing.estimate.run_estimate import RunEstimate, estimate
 
     try:
         return estimate(
@@ -85,10 +91,10 @@ def _estimate(
         )
     except Exception as error:  # whatever someone's own model does on the way
         reason = str(error) or type(error).__name__
-        return Estimate(name, plan.model, plan.data, plan.seed, error=reason)
+        return RunEstimate(name, plan.model, plan.data, plan.seed, error=reason)
 
 
-def to_json(found: list[Estimate], workers: int) -> dict[str, Any]:
+def to_json(found: list[RunEstimate], workers: int) -> dict[str, Any]:
     runs = [one.to_json(workers) for one in found]
     total = {
         key: sum(run[key] for run in runs)
@@ -103,7 +109,7 @@ def to_json(found: list[Estimate], workers: int) -> dict[str, Any]:
     }
 
 
-def show(console: Console, one: Estimate, workers: int, many: bool) -> None:
+def show(console: Console, one: RunEstimate, workers: int, many: bool) -> None:
     title = f"{one.name}: {one.model}" if many and one.name != one.model else one.model
     console.print(f"\n[bold]{_escape(title)}[/bold] on {_escape(one.data)}, seed {one.seed}", highlight=False)
     if one.error:
@@ -137,11 +143,11 @@ def show(console: Console, one: Estimate, workers: int, many: bool) -> None:
         console.print(f"[yellow]note[/yellow]: {_escape(note)}", soft_wrap=True, highlight=False)
 
 
-def _rule(one: Estimate, rule: Mapping[str, str], many: bool) -> dict[str, str]:
+def _rule(one: RunEstimate, rule: Mapping[str, str], many: bool) -> dict[str, str]:
     return {"model": one.model, **rule} if many else dict(rule)
 
 
-def _table(one: Estimate, workers: int) -> Table:
+def _table(one: RunEstimate, workers: int) -> Table:
     """A row an attack, below the defense that it meets."""
     recorded = one.recorded.done + one.recorded.failed > 0
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -163,23 +169,23 @@ def _table(one: Estimate, workers: int) -> Table:
     return table
 
 
-def _grouped(one: Estimate) -> dict[str, list[tuple[tuple[Text, str], list[Line]]]]:
+def _grouped(one: RunEstimate) -> dict[str, list[tuple[tuple[Text, str], list[EstimateLine]]]]:
     """The rows of a table by defense: an attack each, or where they are many all attacks of a form."""
     few = len(one.lines) <= LONGEST_TABLE
     several = len({line.goal for line in one.lines}) > 1
-    groups: dict[tuple[str, str, str], list[Line]] = {}
+    groups: dict[tuple[str, str, str], list[EstimateLine]] = {}
     for line in one.lines:
         name = f"{line.attack}, {line.goal}" if several else line.attack
         groups.setdefault((line.defense, name if few else "", line.attacker), []).append(line)
-    rows: dict[str, list[tuple[tuple[Text, str], list[Line]]]] = {}
+    rows: dict[str, list[tuple[tuple[Text, str], list[EstimateLine]]]] = {}
     for (defense, name, attacker), lines in groups.items():
         title = name or _count(len({line.attack for line in lines}), "attack")
         rows.setdefault(defense, []).append(((Text(title), attacker), lines))
     return rows
 
 
-def _figures(lines: list[Line], workers: int, recorded: bool) -> list[str]:
-    from sottovoce.auditing.estimate.cost import NOTHING
+def _figures(lines: list[EstimateLine], workers: int, recorded: bool) -> list[str]:
+    from sottovoce.auditing.estimate.attack_cost import NOTHING
 
     total = sum((line.total for line in lines), NOTHING)
     mark = max((MARKS[line.cost.how] for line in lines), key=list(MARKS.values()).index)
@@ -192,7 +198,7 @@ def _figures(lines: list[Line], workers: int, recorded: bool) -> list[str]:
     return [*map(str, counts), str(sum(line.todo for line in lines)), *costs]
 
 
-def _totals(found: list[Estimate], workers: int) -> Table:
+def _totals(found: list[RunEstimate], workers: int) -> Table:
     table = Table(title="all runs", box=None, pad_edge=False, header_style="dim", title_justify="left")
     table.add_column("run", overflow="fold")
     for name in ("cells", "trials", "done", "failed", "to do", "forward", "backward", "time", "memory"):
@@ -205,7 +211,7 @@ def _totals(found: list[Estimate], workers: int) -> Table:
     return table
 
 
-def _sum_up(console: Console, found: list[Estimate], workers: int) -> None:
+def _sum_up(console: Console, found: list[RunEstimate], workers: int) -> None:
     used = {MARKS[line.cost.how] for one in found for line in one.lines}
     for mark, words in LEGEND.items():
         if mark in used:

@@ -15,7 +15,7 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 if TYPE_CHECKING:
-    from sottovoce.leaderboard.check import Verdict
+    from sottovoce.leaderboard.claims.check_claim import ClaimVerdict
 
 MAKE = "site"
 TRUST = "Take parts of plugins that claims name."
@@ -65,8 +65,8 @@ def make(
 
       sottovoce leaderboard runs/ certificates/ claims/ --out site
     """
-    from sottovoce.auditing.remote.folder import opened
-    from sottovoce.leaderboard.site import write_site
+    from sottovoce.auditing.remote.remote_folder import opened
+    from sottovoce.leaderboard.static_site import write_site
 
     console = Console(stderr=True)
     with ExitStack() as stack:
@@ -120,8 +120,8 @@ def check(
 
       sottovoce leaderboard check site/claims/keyword_1f2e3d4c.json --clips 40
     """
-    from sottovoce.leaderboard.check import check_claim
-    from sottovoce.leaderboard.claim import read_claim
+    from sottovoce.leaderboard.claims.check_claim import check_claim
+    from sottovoce.leaderboard.claims.claim import read_claim
 
     console = Console(stderr=as_json, highlight=False)
     found = read_claim(claim, trust=trust)
@@ -157,13 +157,13 @@ def check(
         raise typer.Exit(1)
 
 
-def conclude(verdict: Verdict) -> str:
+def conclude(verdict: ClaimVerdict) -> str:
     if verdict.holds:
         return "[green]holds[/green]"
     return "[bold red]does not hold[/bold red]" if verdict.refuted else "[yellow]not checked[/yellow]"
 
 
-def verdict_table(verdict: Verdict) -> Table:
+def verdict_table(verdict: ClaimVerdict) -> Table:
     """One line a comparison: the claim, the claim on the clips that ran again, and what was found there."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("in %")

@@ -77,8 +77,8 @@ def new(
 
       sottovoce listen new study.yaml --clips pairs/ --test preference
     """
-    from sottovoce.listening.new import write_study
-    from sottovoce.listening.sources import Candidate, keep, leave_silence, read_clips, read_run
+    from sottovoce.listening.study.clip_sources import Candidate, keep, leave_silence, read_clips, read_run
+    from sottovoce.listening.study.new_study import write_study
 
     if (run is None) == (clips is None):
         raise InputError("expected --from RUN or --clips FOLDER, got both or neither; give one of them.")

@@ -15,16 +15,16 @@ from rich.progress import Progress
 from rich.table import Table as Shown
 
 from sottovoce.errors import InputError, MissingExtra, UnknownName
-from sottovoce.listening.rows import TITLES, Who
+from sottovoce.listening.analysis.answer_rows import TITLES, Who
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from sottovoce.listening.results import Results
-    from sottovoce.listening.rows import AnswerRow
-    from sottovoce.listening.sheets import Table
-    from sottovoce.listening.stimuli import Shelf
-    from sottovoce.listening.study import Study
+    from sottovoce.listening.analysis.answer_rows import AnswerRow
+    from sottovoce.listening.analysis.result_tables import ResultTable
+    from sottovoce.listening.analysis.results import Results
+    from sottovoce.listening.study.stimuli import StimulusStore
+    from sottovoce.listening.study.study_file import ListeningStudy
 
 WIDTH = 120
 STUDY = Annotated[Path, typer.Argument(help="The study file.")]
@@ -71,14 +71,14 @@ def results(
     Only sessions that were finished and accepted count. Answers of simulated listeners are marked wherever
     they stand, and never mixed with those of people unless you ask for it.
     """
-    from sottovoce.listening.report import write
-    from sottovoce.listening.results import analyse
-    from sottovoce.listening.searches import export as export_answers
-    from sottovoce.listening.searches import sounds_of
+    from sottovoce.listening.analysis.jnd_searches import export as export_answers
+    from sottovoce.listening.analysis.jnd_searches import sounds_of
+    from sottovoce.listening.analysis.results import analyse
+    from sottovoce.listening.analysis.results_page import write
 
     kind = _find_who(who)
     content, engine = _open(study, db, must_exist=True)
-    from sottovoce.listening.database import read_visits
+    from sottovoce.listening.server.database import read_visits
 
     try:
         version = None if any_version else content.digest
@@ -124,7 +124,7 @@ def simulate(
     with theirs by mistake.
     """
     try:
-        from sottovoce.listening import simulate as dry
+        from sottovoce.listening.session import simulate as dry
     except ModuleNotFoundError as error:
         raise MissingExtra(f"{error.name} is not installed; use: pip install 'sottovoce[listen]'.") from None
     if url is not None and db is not None:
@@ -158,18 +158,18 @@ def simulate(
 @contextmanager
 def _address(
     path: Path, db: str | None, url: str | None, console: Console
-) -> Iterator[tuple[Study, Shelf, str]]:
+) -> Iterator[tuple[ListeningStudy, StimulusStore, str]]:
     """The study, its sounds, and a server that has it."""
-    from sottovoce.listening.simulate import serving
-    from sottovoce.listening.study import read_study
+    from sottovoce.listening.session.simulate import serving
+    from sottovoce.listening.study.study_file import read_study
 
     if url is not None:
         content = read_study(path)
         yield content, _prepare(content, path, console), url
         return
     content, engine = _open(path, db, must_exist=False)
-    from sottovoce.listening.limits import Limits
-    from sottovoce.listening.server import make_app
+    from sottovoce.listening.server.app import make_app
+    from sottovoce.listening.server.limits import Limits
 
     shelf = _prepare(content, path, console)
     free = Limits(session_rate=1e6, session_burst=1e6, address_rate=1e6, address_burst=1e6, joins_an_hour=1e9)
@@ -182,11 +182,11 @@ def _address(
         engine.dispose()
 
 
-def _open(path: Path, db: str | None, *, must_exist: bool) -> tuple[Study, Engine]:
-    from sottovoce.listening.study import read_study
+def _open(path: Path, db: str | None, *, must_exist: bool) -> tuple[ListeningStudy, Engine]:
+    from sottovoce.listening.study.study_file import read_study
 
     try:
-        from sottovoce.listening.database import default_url, open_engine
+        from sottovoce.listening.server.database import default_url, open_engine
     except ModuleNotFoundError as error:
         raise MissingExtra(f"{error.name} is not installed; use: pip install 'sottovoce[listen]'.") from None
     content = read_study(path)
@@ -201,7 +201,7 @@ def _open(path: Path, db: str | None, *, must_exist: bool) -> tuple[Study, Engin
 
 
 def _read(engine: Engine, digest: str | None) -> list[AnswerRow]:
-    from sottovoce.listening.database import read_answers
+    from sottovoce.listening.server.database import read_answers
 
     rows = read_answers(engine, digest)
     if not rows and digest is not None and read_answers(engine):
@@ -214,8 +214,8 @@ def _read(engine: Engine, digest: str | None) -> list[AnswerRow]:
     return rows
 
 
-def _prepare(content: Study, path: Path, console: Console) -> Shelf:
-    from sottovoce.listening.stimuli import prepare
+def _prepare(content: ListeningStudy, path: Path, console: Console) -> StimulusStore:
+    from sottovoce.listening.study.stimuli import prepare
 
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task("clips", total=1.0)
@@ -248,7 +248,7 @@ def _print(console: Console, found: Results) -> None:
         console.print(f"Answers of {TITLES[found.who]}.", style="bold red")
 
 
-def _shown(table: Table) -> Shown:
+def _shown(table: ResultTable) -> Shown:
     shown = Shown(pad_edge=False, box=None)
     for column in table.columns:
         shown.add_column(escape(column.name), justify="left" if column.kind == "text" else "right")

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
     from starlette.types import ASGIApp
 
-    from sottovoce.listening.calibration import Known
-    from sottovoce.listening.connections import Guard
-    from sottovoce.listening.stimuli import Shelf
-    from sottovoce.listening.study import Study
+    from sottovoce.listening.analysis.ear_calibration import Known
+    from sottovoce.listening.server.connections import ConnectionLimits
+    from sottovoce.listening.study.stimuli import StimulusStore
+    from sottovoce.listening.study.study_file import ListeningStudy
 
 BACKLOG = 4096
 MOST_WORKERS = 4
@@ -107,21 +107,21 @@ def serve(
     Stop it with Ctrl+C; the same command goes on where it was, and so do listeners.
     """
     try:
-        from sottovoce.listening.connections import LOOPBACK, Guard
-        from sottovoce.listening.database import default_url, describe, open_engine
-        from sottovoce.listening.hosts import allowed_hosts
-        from sottovoce.listening.limits import Limits
-        from sottovoce.listening.server import PAGE, make_app
+        from sottovoce.listening.server.app import PAGE, make_app
+        from sottovoce.listening.server.connections import LOOPBACK, ConnectionLimits
+        from sottovoce.listening.server.database import default_url, describe, open_engine
+        from sottovoce.listening.server.hosts import allowed_hosts
+        from sottovoce.listening.server.limits import Limits
     except ModuleNotFoundError as error:
         raise MissingExtra(f"{error.name} is not installed; use: pip install 'sottovoce[listen]'.") from None
-    from sottovoce.listening.study import read_study
+    from sottovoce.listening.study.study_file import read_study
 
     console = Console(highlight=False, soft_wrap=True)
     content = read_study(study)
     frames = check_frames(frame or [])
     hosts = allowed_hosts(host, host_name or [])
     limits = Limits(joins_an_hour=joins, connections=connections)
-    guard = Guard(limits, proxy or (LOOPBACK if https else ()))
+    guard = ConnectionLimits(limits, proxy or (LOOPBACK if https else ()))
     if not (PAGE / "index.html").exists():
         raise StoreError(
             f"{PAGE}: expected the page of listening tests, got nothing; install sottovoce again."
@@ -193,10 +193,10 @@ def run(
     workers: int,
     console: Console,
     told: Callable[[], None],
-    guard: Guard,
+    guard: ConnectionLimits,
 ) -> None:
     """Serve until stopped: answers under way are finished first."""
-    from sottovoce.listening.crew import Crew
+    from sottovoce.listening.server.server_processes import ServerProcesses
 
     _raise_limit()
     # What is there by now stays: to look through it for rubbish, again and again, keeps listeners waiting.
@@ -209,12 +209,14 @@ def run(
         with suppress(KeyboardInterrupt):
             _serve(app, door, guard)
     else:
-        Crew(
+        ServerProcesses(
             workers, partial(_serve, app, door, guard), partial(console.print, style="yellow", markup=False)
         ).run()
 
 
-def _serve(app: ASGIApp, door: socket.socket, guard: Guard, wait: Callable[[], None] | None = None) -> None:
+def _serve(
+    app: ASGIApp, door: socket.socket, guard: ConnectionLimits, wait: Callable[[], None] | None = None
+) -> None:
     """In this one process, until stopped. wait: returns when nobody needs it any more."""
     import uvicorn
 
@@ -264,8 +266,8 @@ def check_frames(frames: Sequence[str]) -> tuple[str, ...]:
     return tuple(frames)
 
 
-def _prepare(content: Study, path: Path, console: Console) -> Shelf:
-    from sottovoce.listening.stimuli import prepare
+def _prepare(content: ListeningStudy, path: Path, console: Console) -> StimulusStore:
+    from sottovoce.listening.study.stimuli import prepare
 
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task("clips", total=1.0)
@@ -279,7 +281,7 @@ def _cache(path: Path) -> Path:
     return path.expanduser().resolve().with_suffix(".cache")
 
 
-def _reporter(content: Study, engine: Engine, folder: Path) -> Callable[[], str]:
+def _reporter(content: ListeningStudy, engine: Engine, folder: Path) -> Callable[[], str]:
     """Makes the report, one at a time and in a process of its own, on one core: listeners come first."""
     import torch
 
@@ -296,12 +298,12 @@ def _reporter(content: Study, engine: Engine, folder: Path) -> Callable[[], str]
     return report
 
 
-def _report(content: Study, url: str, folder: Path, known: Known) -> tuple[str, Known]:
+def _report(content: ListeningStudy, url: str, folder: Path, known: Known) -> tuple[str, Known]:
     """The page, and what the ear predicts; known: what it has predicted before."""
-    from sottovoce.listening.database import open_engine, read_answers
-    from sottovoce.listening.report import render_so_far
-    from sottovoce.listening.searches import sounds_of
-    from sottovoce.listening.stimuli import prepare
+    from sottovoce.listening.analysis.jnd_searches import sounds_of
+    from sottovoce.listening.analysis.results_page import render_so_far
+    from sottovoce.listening.server.database import open_engine, read_answers
+    from sottovoce.listening.study.stimuli import prepare
 
     # Clips are loaded only where there is something new to predict.
     clips = cache(lambda: sounds_of(prepare(content, folder), content))

@@ -18,7 +18,7 @@ from rich.table import Table
 from sottovoce.errors import InputError
 
 if TYPE_CHECKING:
-    from sottovoce.api.measure_pairs import Figures, Pair
+    from sottovoce.api.measure_pairs import MeasuredPair, PairFigures
     from sottovoce.core.metric import Estimate
 
 
@@ -81,7 +81,7 @@ def measure(
     folders = clean.is_dir()
     failed: dict[str, str] = {}
 
-    def load() -> Iterator[Pair]:
+    def load() -> Iterator[MeasuredPair]:
         for each in paths:
             try:
                 yield load_pair(each, align=align)
@@ -106,7 +106,7 @@ def measure(
         raise typer.Exit(1)
 
 
-def _figures(figures: Figures) -> Table:
+def _figures(figures: PairFigures) -> Table:
     table = _grid()
     unscored = figures.unscored(0)
     for each in figures.metrics:
@@ -118,7 +118,7 @@ def _figures(figures: Figures) -> Table:
     return table
 
 
-def _summary(figures: Figures) -> Table:
+def _summary(figures: PairFigures) -> Table:
     table = _grid()
     for each in figures.metrics:
         estimate = each.summarise(figures.parts[each.name])
@@ -139,7 +139,7 @@ def _grid() -> Table:
     return table
 
 
-def _shifted(figures: Figures) -> list[str]:
+def _shifted(figures: PairFigures) -> list[str]:
     """A warning where clips lie apart, which a sample by sample comparison takes for noise."""
     if "shift" not in figures.parts:
         return []
@@ -152,12 +152,12 @@ def _shifted(figures: Figures) -> list[str]:
     ]
 
 
-def _ears(figures: Figures) -> list[str]:
+def _ears(figures: PairFigures) -> list[str]:
     """Who taught the learned ear, so that nobody takes its P(heard) for that of people."""
-    from sottovoce.metrics.audibility import Heard
-    from sottovoce.perception.learned import Learned
+    from sottovoce.metrics.audibility import EarMetric
+    from sottovoce.perception.ears.learned import Learned
 
-    said = [each.name for each in figures.metrics if isinstance(each, Heard) and each.ear == Learned.name]
+    said = [each.name for each in figures.metrics if isinstance(each, EarMetric) and each.ear == Learned.name]
     said = [name for name in said if any(math.isfinite(part) for part in figures.parts[name][:, 0])]
     if not said or Learned().facts.get("listeners") == "people":
         return []
@@ -173,7 +173,7 @@ def _left_out(alone: list[str]) -> list[str]:
     return [f"files without a partner of the same name, left out: {len(alone)} ({names})"]
 
 
-def _write(path: Path, figures: Figures) -> None:
+def _write(path: Path, figures: PairFigures) -> None:
     """One line a pair; an empty field has its reason in the last column."""
     from sottovoce.api.measure_pairs import finite_values
 

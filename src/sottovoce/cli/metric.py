@@ -62,19 +62,19 @@ def train(
 
       sottovoce metric train answers/ --variant lin --minutes 5
     """
-    from sottovoce.auditing.run import find_device
-    from sottovoce.perception.answers import read_answers
-    from sottovoce.perception.learned import VARIANTS, Learned
-    from sottovoce.perception.learned_network import load_network
+    from sottovoce.perception.ears.learned import VARIANTS, Learned
+    from sottovoce.perception.ears.learned_network import load_network
+    from sottovoce.perception.jnd.answers import read_answers
+    from sottovoce.targets.open_target import find_device
     from sottovoce.training.checkpoint import write_whole
-    from sottovoce.training.perceptual import Recipe, new_network, prepare, train_to
+    from sottovoce.training.ear.train_ear import EarRecipe, new_network, prepare, train_to
 
     kind = next((one for one in VARIANTS if one == variant), None)
     if kind is None:
         raise UnknownName("variant", variant, VARIANTS)
     if out.suffix != ".safetensors":
         raise InputError(f"{out}: expected a name that ends in .safetensors; rename it.")
-    recipe = Recipe(
+    recipe = EarRecipe(
         steps=4000 if steps is None and minutes is None else steps,
         seconds=None if minutes is None else 60 * minutes,
         batch=batch,
@@ -123,11 +123,11 @@ def simulate(
 
       sottovoce metric simulate answers/ --data embedded --pairs 20
     """
-    from sottovoce.auditing.run import find_device
     from sottovoce.core.draws import Draws
     from sottovoce.data.corpora import open_corpus
-    from sottovoce.perception.collection import Collection, simulate
-    from sottovoce.perception.references import Cut, cut_references
+    from sottovoce.perception.jnd.references import Cut, cut_references
+    from sottovoce.perception.jnd.simulated_answers import Collection, simulate
+    from sottovoce.targets.open_target import find_device
 
     corpora = [open_corpus(spec) for spec in data]
     references = cut_references(corpora, pairs, Cut(), Draws(seed).turn("references"))

@@ -13,10 +13,10 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from sottovoce.cli.parts import describe
-from sottovoce.cli.wide import fit_columns
+from sottovoce.cli.wide_table import fit_columns
 
 if TYPE_CHECKING:
-    from sottovoce.studies.study import Result, Sheet, Stage, Study
+    from sottovoce.studies.study import Result, Stage, Study, StudyTable
 
 FRAME = 3
 """Letters of a column's frame and padding."""
@@ -92,7 +92,7 @@ def run(
     What was fitted and recorded is kept in the folder: the same command goes on where an interrupted one
     stopped. Studies V with the same options share their perturbations.
     """
-    from sottovoce.studies.run import find_study, run_study
+    from sottovoce.studies.run_study import find_study, run_study
     from sottovoce.studies.study import Choice
 
     chosen = find_study(study)
@@ -121,14 +121,14 @@ def table(
     ],
 ) -> None:
     """Make a study's tables and page from runs that are there already, wherever they were made."""
-    from sottovoce.studies.run import find_study, tabulate
+    from sottovoce.studies.run_study import find_study, tabulate
 
     chosen = find_study(study)
     _print(Console(highlight=False), chosen, *tabulate(chosen, folder))
 
 
 def _print(console: Console, study: Study[Any], bench: Stage, result: Result, page: Path) -> None:
-    from sottovoce.studies.page import notes_of, scope_of
+    from sottovoce.studies.study_page import notes_of, scope_of
 
     console.print(f"[bold]{study.id}: {study.title}[/bold] ({study.paper})")
     for line in scope_of(study, bench):
@@ -141,7 +141,7 @@ def _print(console: Console, study: Study[Any], bench: Stage, result: Result, pa
     console.print(f"page: {page}", soft_wrap=True, markup=False)
 
 
-def split_columns(sheet: Sheet, width: int) -> Iterator[Sheet]:
+def split_columns(sheet: StudyTable, width: int) -> Iterator[StudyTable]:
     """A sheet that is too wide for the terminal as several, each of which begins with the first column."""
     widths = [_column_width(sheet, place) for place in range(len(sheet.columns))]
     parts = fit_columns(widths, 1, width - 1)
@@ -155,14 +155,14 @@ def split_columns(sheet: Sheet, width: int) -> Iterator[Sheet]:
         )
 
 
-def _column_width(sheet: Sheet, place: int) -> int:
+def _column_width(sheet: StudyTable, place: int) -> int:
     """Letters of a column with its frame; headings may break between words."""
     cells = [len(row[place]) for row in sheet.rows]
     heading = [len(word) for word in sheet.columns[place].split()]
     return min(max([*cells, *heading], default=0), MOST) + FRAME
 
 
-def _table(sheet: Sheet) -> Table:
+def _table(sheet: StudyTable) -> Table:
     table = Table(title=sheet.title, caption=sheet.note or None, title_justify="left", caption_justify="left")
     for place, name in enumerate(sheet.columns):
         style = "yellow" if name == "paper" else None

@@ -42,9 +42,9 @@ def keyword(
     device: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
 ) -> None:
     """Train the keyword spotter on Speech Commands and score it on the test split."""
-    from sottovoce.auditing.run import find_device
-    from sottovoce.training.keyword import train
-    from sottovoce.training.keyword_pack import pack
+    from sottovoce.targets.open_target import find_device
+    from sottovoce.training.keyword.keyword_pack import pack
+    from sottovoce.training.keyword.train_keyword import train
 
     packed = data
     if data.suffix != ".npz":
@@ -65,8 +65,8 @@ def recogniser(
     device: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
 ) -> None:
     """Train the recogniser on strings of spoken commands and synthetic sentences, and score it on both."""
-    from sottovoce.auditing.run import find_device
-    from sottovoce.training.recogniser import train
+    from sottovoce.targets.open_target import find_device
+    from sottovoce.training.recogniser.train_recogniser import train
 
     if not 0 < minutes < math.inf:
         raise InputError(f"expected minutes above 0, got {minutes:g}; say how long.")
@@ -163,12 +163,12 @@ def harden(
 
     For several GPUs: accelerate launch $(which sottovoce) train harden ...
     """
-    from sottovoce.auditing.run import find_device
     from sottovoce.data.labels import settle_labels
+    from sottovoce.targets.open_target import find_device
     from sottovoce.training.loop import fit
-    from sottovoce.training.models import SCRATCH, build_learner
-    from sottovoce.training.recipe import Recipe
+    from sottovoce.training.recipe import TrainingRecipe
     from sottovoce.training.sources import Jitter, open_clips
+    from sottovoce.training.trainable_models import SCRATCH, build_learner
 
     hardening = _hardening(sigma, noise, front, attack, steps, budget, share)
     if sigma is None and attack is None and front is None and weights != SCRATCH:
@@ -176,7 +176,7 @@ def harden(
             "expected --sigma, --attack or --front to harden with, got none; add one, or train anew with "
             "--weights scratch."
         )
-    recipe = Recipe(
+    recipe = TrainingRecipe(
         epochs=10 if epochs is None and minutes is None else epochs,
         minutes=minutes,
         batch_size=batch,
@@ -220,9 +220,9 @@ def _hardening(
     share: str,
 ) -> Hardening:
     """What the options ask for."""
-    from sottovoce.auditing.defense import Defense
-    from sottovoce.auditing.parts import Part
-    from sottovoce.training.hardening import Hardening, Share, make_adversary, make_noise
+    from sottovoce.defenses.defense_text import Defense
+    from sottovoce.registry.part_text import Part
+    from sottovoce.training.hardening import AdversarialShare, Hardening, make_adversary, make_noise
 
     if sigma is None and noise is not None:
         raise InputError(f"expected --sigma beside --noise {noise}, got none; give one, such as 0.02.")
@@ -230,7 +230,7 @@ def _hardening(
     if defense.vote is not None:
         raise InputError(f"expected transforms in --front, got {front!r} with a vote; drop the vote.")
     # Shares are checked also where nothing is attacked: a typing error is one in any case.
-    shares = Share.parse(share)
+    shares = AdversarialShare.parse(share)
     adversary = None
     if attack is not None:
         adversary = make_adversary(attack, Part.parse(budget).build("budget"), steps=steps, share=shares)

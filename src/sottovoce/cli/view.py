@@ -36,8 +36,8 @@ def view(
 
       sottovoce view runs --port 9000 --no-browser
     """
-    from sottovoce.auditing.remote.folder import opened
-    from sottovoce.leaderboard.sources import kind_of
+    from sottovoce.auditing.remote.remote_folder import opened
+    from sottovoce.leaderboard.named_folders import kind_of
 
     with opened(folder, write=False) as place:
         # A grid is a folder of many too.
@@ -48,14 +48,14 @@ def view(
 
 
 def show(run: Path, browser: bool) -> None:
-    from sottovoce.auditing.sanity import examine
-    from sottovoce.auditing.store import RunFolder
-    from sottovoce.auditing.summary import summarise
+    from sottovoce.auditing.checks.sanity import examine
+    from sottovoce.auditing.results.summary import summarise
+    from sottovoce.auditing.run.run_folder import RunFolder
     from sottovoce.cli.audit_run import tell_skipped
-    from sottovoce.cli.show import list_doubts, summary_table
-    from sottovoce.report.heard import tell_heard
-    from sottovoce.report.html import write_report
-    from sottovoce.report.tables import make_panels
+    from sottovoce.cli.summary_table import list_doubts, summary_table
+    from sottovoce.report.heard_section import tell_heard
+    from sottovoce.report.report_page import write_report
+    from sottovoce.report.report_tables import make_panels
 
     folder = RunFolder(run)
     plan = folder.plan()
@@ -75,10 +75,10 @@ def show(run: Path, browser: bool) -> None:
 
 
 def serve(folder: Path, port: int, browser: bool) -> None:
-    from sottovoce.leaderboard.serve import HOST, make_server
-    from sottovoce.leaderboard.shelf import Shelf
+    from sottovoce.leaderboard.viewer.folder_contents import FolderContents
+    from sottovoce.leaderboard.viewer.view_server import HOST, make_server
 
-    if not Shelf(folder.resolve()).items():
+    if not FolderContents(folder.resolve()).items():
         raise InputError(
             f"expected the folder of a run with a plan.yaml, or one with runs below it, got {str(folder)!r}; "
             "check the path."

@@ -14,7 +14,7 @@ from sottovoce.core.batch import AudioBatch, Lent
 from sottovoce.core.budget import Ball, Budget, NormName
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Become, Goal, JudgedBy, Truth, detect_languages
-from sottovoce.core.grid import round_clean, settle
+from sottovoce.core.quantisation import round_clean, settle
 from sottovoce.core.target import Languages, Says, Scores, Target, check_clips, check_scores
 from sottovoce.errors import BudgetError, GradientError, InputError
 

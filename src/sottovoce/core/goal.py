@@ -13,7 +13,7 @@ from torch import Tensor
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.target import Languages, Says, Target, best_places
-from sottovoce.core.words import word_errors
+from sottovoce.core.text_normaliser import word_errors
 from sottovoce.errors import InputError, UnknownName
 
 JudgedBy = Literal["errors", "change", "goal"]

@@ -13,8 +13,8 @@ from typing import Annotated, ClassVar, Literal, Protocol, Self, TypeVar
 import orjson
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from sottovoce.core.ranges import Below, Pair, Positive, Rate, part_to_json
-from sottovoce.core.strict import STRICT, Mistake, check_once, refuse
+from sottovoce.core.files.field_ranges import Below, Pair, Positive, Rate, part_to_json
+from sottovoce.core.files.strict_json import STRICT, Mistake, check_once, refuse
 from sottovoce.errors import DamagedFile, InputError, StoreError
 
 Status = Literal["ok", "failed", "skipped"]
@@ -210,7 +210,7 @@ def read_lines(path: Path, parse: Callable[[bytes], Kept], what: str) -> Iterato
                 ) from None
 
 
-class Line(Protocol):
+class JsonLine(Protocol):
     """Anything that is kept as a line of JSON."""
 
     def to_line(self) -> str: ...
@@ -232,7 +232,7 @@ class RecordWriter:
                 f"cannot write {path}: {error.strerror}; choose a folder you may write to."
             ) from None
 
-    def write(self, records: Sequence[Line]) -> None:
+    def write(self, records: Sequence[JsonLine]) -> None:
         """Append and make durable. On a full disk the file is cut back to whole lines before the error."""
         if not records:
             return

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import PASS, AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.errors import InputError, MissingPower, ScoreError
+from sottovoce.errors import InputError, MissingCapability, ScoreError
 
 Power = TypeVar("Power")
 Says = Literal["class", "words"]
@@ -63,10 +63,10 @@ class Target(ABC):
         return None
 
     def power(self, kind: type[Power]) -> Power:
-        """This target as a `kind` (`Scores`, say), or `MissingPower` naming what is missing."""
+        """This target as a `kind` (`Scores`, say), or `MissingCapability` naming what is missing."""
         if isinstance(self, kind):
             return self
-        raise MissingPower(
+        raise MissingCapability(
             f"{type(self).__name__} offers no {kind.__name__}; choose a target that does, or an attack "
             "that needs only a loss (pgd, apgd, fgsm)."
         )
@@ -75,7 +75,7 @@ class Target(ABC):
         """Whether the target has a power."""
         try:
             self.power(kind)
-        except MissingPower:
+        except MissingCapability:
             return False
         return True
 
@@ -111,7 +111,7 @@ class Matches(ABC):
         """
 
 
-class Frames(ABC):
+class CtcFrames(ABC):
     """The power of a CTC model: log probabilities of tokens frame by frame, and how they are read."""
 
     @abstractmethod

@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import Frames, Languages, Matches, Power, Says, Scores, Target, Timings, Word
+from sottovoce.core.target import CtcFrames, Languages, Matches, Power, Says, Scores, Target, Timings, Word
 from sottovoce.errors import InputError
 
 
@@ -57,7 +57,7 @@ def straight_through(waveforms: Tensor, heard: Tensor) -> Tensor:
     return heard.detach() + (waveforms - waveforms.detach())
 
 
-class Wrapped(Target, Scores, Matches, Frames, Languages, Timings):
+class Wrapped(Target, Scores, Matches, CtcFrames, Languages, Timings):
     """A target around a target. It has a power exactly where the inner target has it."""
 
     target: Target
@@ -109,7 +109,7 @@ class Wrapped(Target, Scores, Matches, Frames, Languages, Timings):
         return self.target.canonical(text)
 
     def spell(self, log_probs: Tensor, frames: Tensor) -> list[str]:
-        return self.target.power(Frames).spell(log_probs, frames)
+        return self.target.power(CtcFrames).spell(log_probs, frames)
 
     def power(self, kind: type[Power]) -> Power:
         self.target.power(kind)
@@ -148,7 +148,7 @@ class Defended(Wrapped):
         return inner.loss_and_match(heard, labels, draws=draws, first_token=first_token)
 
     def log_probs(self, batch: AudioBatch, *, draws: Draws) -> tuple[Tensor, Tensor]:
-        return self.target.power(Frames).log_probs(self._heard(batch, draws), draws=draws)
+        return self.target.power(CtcFrames).log_probs(self._heard(batch, draws), draws=draws)
 
     def language_scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
         return self.target.power(Languages).language_scores(self._heard(batch, draws), draws=draws)
@@ -193,7 +193,7 @@ class Unsteady(Wrapped):
         return inner.loss_and_match(batch, labels, draws=draws, first_token=first_token)
 
     def log_probs(self, batch: AudioBatch, *, draws: Draws) -> tuple[Tensor, Tensor]:
-        return self.target.power(Frames).log_probs(batch, draws=draws)
+        return self.target.power(CtcFrames).log_probs(batch, draws=draws)
 
     def language_scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
         return self.target.power(Languages).language_scores(batch, draws=draws)
@@ -257,7 +257,7 @@ class Averaged(Wrapped):
 
     def log_probs(self, batch: AudioBatch, *, draws: Draws) -> tuple[Tensor, Tensor]:
         """The mean of the log probabilities: all passes have the same frames."""
-        inner, frames = self.target.power(Frames), torch.zeros_like(batch.lengths)
+        inner, frames = self.target.power(CtcFrames), torch.zeros_like(batch.lengths)
         found: list[Tensor] = []
         # A pass at a time: clips of other lengths would have other frames.
         for rows, piece in batch.passes(self.passes, len(batch)):

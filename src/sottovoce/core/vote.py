@@ -12,9 +12,9 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.memory import out_of_memory
+from sottovoce.core.out_of_memory import out_of_memory
 from sottovoce.core.target import (
-    Frames,
+    CtcFrames,
     Languages,
     Matches,
     Power,
@@ -25,7 +25,7 @@ from sottovoce.core.target import (
     check_scores,
 )
 from sottovoce.core.transform import Wrapped
-from sottovoce.errors import InputError, MissingPower
+from sottovoce.errors import InputError, MissingCapability
 
 MOST_PASSES = 100_000
 
@@ -72,7 +72,7 @@ class Passes:
 
     def mean_log_probs(self) -> tuple[Tensor, Tensor]:
         """Scores of tokens `(batch, frames, tokens)`, averaged over the passes, and each clip's frames."""
-        power = self.target.power(Frames)
+        power = self.target.power(CtcFrames)
         total, frames = torch.zeros(0), torch.zeros_like(self.batch.lengths)
         for rows, piece in self.batch.passes(self.count, self.at_once):
             scores, counts = power.log_probs(piece, draws=self.draws)
@@ -133,8 +133,8 @@ class Voted(Wrapped):
         return False
 
     def power(self, kind: type[Power]) -> Power:
-        if kind in (Timings, Frames):
-            raise MissingPower(
+        if kind in (Timings, CtcFrames):
+            raise MissingCapability(
                 f"a vote offers no {kind.__name__}: an elected text has no pass of its own; ask the target "
                 "inside."
             )
@@ -173,4 +173,4 @@ class Voted(Wrapped):
         return self.power(Timings).timings(batch, draws=draws)
 
     def log_probs(self, batch: AudioBatch, *, draws: Draws) -> tuple[Tensor, Tensor]:
-        return self.power(Frames).log_probs(batch, draws=draws)
+        return self.power(CtcFrames).log_probs(batch, draws=draws)

@@ -24,11 +24,11 @@ FACTS = ("speaker", "language", "split")
 def open_corpus(spec: str) -> Corpus:
     """A corpus as the command line names it: "embedded", "folder:DIR", "speechcommands:DIR", or a path.
 
-    A path may be a URL that fsspec knows, such as s3://BUCKET/DIR; see `sottovoce.data.remote`.
+    A path may be a URL that fsspec knows, such as s3://BUCKET/DIR; see `sottovoce.data.remote_corpora`.
     """
     if "://" in spec:
         # Imported here: it opens what is described below.
-        from sottovoce.data.remote import open_remote
+        from sottovoce.data.remote_corpora import open_remote
 
         return open_remote(spec)
     name, colon, argument = spec.partition(":")

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.memory import out_of_memory
+from sottovoce.core.out_of_memory import out_of_memory
 from sottovoce.data.audio_file import LONGEST_SECONDS, check_length, read_audio
 from sottovoce.data.audio_file import Recording as Recording
 from sottovoce.errors import InputError, SottovoceError

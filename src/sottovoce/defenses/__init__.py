@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from sottovoce.defenses.votes import Average as Average
     from sottovoce.defenses.votes import Majority as Majority
     from sottovoce.defenses.votes import OneSentence as OneSentence
-    from sottovoce.perception.bursts import Dropouts as Dropouts
-    from sottovoce.perception.bursts import Pops as Pops
-    from sottovoce.perception.equaliser import Equaliser as Equaliser
-    from sottovoce.perception.griffin_lim import GriffinLim as GriffinLim
-    from sottovoce.perception.noises import Noise as Noise
-    from sottovoce.perception.rooms import ReverbRatio as ReverbRatio
-    from sottovoce.perception.rooms import ReverbTime as ReverbTime
+    from sottovoce.perception.degradations.added_noise import Noise as Noise
+    from sottovoce.perception.degradations.equaliser import Equaliser as Equaliser
+    from sottovoce.perception.degradations.griffin_lim import GriffinLim as GriffinLim
+    from sottovoce.perception.degradations.lost_samples import Dropouts as Dropouts
+    from sottovoce.perception.degradations.lost_samples import Pops as Pops
+    from sottovoce.perception.degradations.reverberation import ReverbRatio as ReverbRatio
+    from sottovoce.perception.degradations.reverberation import ReverbTime as ReverbTime
 else:
     __getattr__, __dir__ = lazy(
         __name__,

@@ -19,9 +19,9 @@ from torch.nn import functional
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
+from sottovoce.core.files.weight_files import note_file, read_weights, save_weights
 from sottovoce.core.resampling import resample, resample_clips
 from sottovoce.core.transform import Transform
-from sottovoce.core.weights import note_file, read_weights, save_weights
 from sottovoce.errors import InputError, UnknownName
 
 Loss = Literal["l1", "mrstft", "features", "dpam", "learned", "l1-learned", "mrstft-learned"]
@@ -37,7 +37,7 @@ _SILENCE = 1e-10
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class DenoiserShape:
     """Sizes of a network. width: channels. octaves: layers whose reach doubles, from 1 sample on.
 
     Before and after those there is one layer that reaches a single sample far, and the last one weighs
@@ -121,10 +121,10 @@ class DenoiserNetwork(nn.Module):
     seed: of the weights that a new one begins with.
     """
 
-    def __init__(self, shape: Shape | None = None, seed: int = 0) -> None:
+    def __init__(self, shape: DenoiserShape | None = None, seed: int = 0) -> None:
         super().__init__()
         source = torch.Generator().manual_seed(seed)
-        self.shape = shape or Shape()
+        self.shape = shape or DenoiserShape()
         width = self.shape.width
         self.layers = nn.ModuleList(
             Layer(width if place else 1, width, dilation, source)
@@ -214,7 +214,7 @@ def save_denoiser(path: Path, network: DenoiserNetwork, facts: Mapping[str, str]
 def load_denoiser(path: Path) -> tuple[DenoiserNetwork, dict[str, str]]:
     """A network in evaluation, without gradients of its own, and the facts that were saved with it."""
     weights = read_weights(path, ARCHITECTURE, "tools/train_denoisers.py")
-    return weights.fill(DenoiserNetwork(Shape(**weights.shape))), weights.facts
+    return weights.fill(DenoiserNetwork(DenoiserShape(**weights.shape))), weights.facts
 
 
 @lru_cache(maxsize=16)

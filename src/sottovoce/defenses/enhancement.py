@@ -74,7 +74,7 @@ class Asnr(Transform):
             raise InputError(f"expected a floor below 0 dB, got {self.floor_db}; -10 is usual.")
 
     def apply(self, batch: AudioBatch, draws: Draws) -> Tensor:
-        frames = Frames.at(batch.sample_rate)
+        frames = OverlappingFrames.at(batch.sample_rate)
         frames.check(batch)
         spectrum = frames.split(batch.waveforms)
         power = spectrum.real.square() + spectrum.imag.square()
@@ -87,7 +87,7 @@ class Asnr(Transform):
         filtered = torch.view_as_complex(torch.view_as_real(spectrum) * gains[..., None])
         return frames.join(filtered, batch.waveforms.shape[1])
 
-    def _density(self, power: Tensor, energy: Tensor, frames: Frames) -> Tensor:
+    def _density(self, power: Tensor, energy: Tensor, frames: OverlappingFrames) -> Tensor:
         """The noise's power over that of a white noise of variance 1, `(batch or 1, bins)`."""
         if self.sigma is None:
             return estimate_density(power, energy)
@@ -98,14 +98,14 @@ class Asnr(Transform):
 
 @final
 @dataclass(frozen=True)
-class Frames:
+class OverlappingFrames:
     """Overlapping frames under a sine window, to the spectrum and back: joined as they were split, they give
     the clip. The first start before the clip and the last end after it."""
 
     hop: int
 
     @classmethod
-    def at(cls, sample_rate: int) -> Frames:
+    def at(cls, sample_rate: int) -> OverlappingFrames:
         """Frames of 32 ms, one every 8 ms."""
         if sample_rate < LOWEST_RATE:
             raise InputError(f"expected a sample rate from {LOWEST_RATE} Hz, got {sample_rate}; give Hz.")
@@ -175,7 +175,7 @@ def estimate_density(power: Tensor, energy: Tensor) -> Tensor:
 
     The median leaves lines out, which smoothing noise has none of: a lasting tone is not taken for noise.
 
-    power: `(frames, batch, bins)`. energy: `(frames, batch)`, see `Frames.energy`.
+    power: `(frames, batch, bins)`. energy: `(frames, batch)`, see `OverlappingFrames.energy`.
     """
     full = energy.amax()
     whole = energy > 0.999 * full
@@ -189,7 +189,7 @@ def estimate_density(power: Tensor, energy: Tensor) -> Tensor:
     return around.unfold(1, 2 * reach + 1, 1).median(dim=2).values
 
 
-def mad_density(frames: Frames) -> Tensor:
+def mad_density(frames: OverlappingFrames) -> Tensor:
     """That of moving-average-difference noise with a sigma of 1, through the window, `(1, bins)` float64.
 
     Its covariance is 1/2 at lag 0 and -1/4 at lag 1, each of which the window weighs by its own.

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import PASS, AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import Frames, Matches, Target, best_places, check_clips
+from sottovoce.core.target import CtcFrames, Matches, Target, best_places, check_clips
 from sottovoce.core.transform import Defended, Transform
 from sottovoce.core.vote import Passes, Vote
 from sottovoce.defenses.smoothing import Gaussian, MadNoise
@@ -123,8 +123,8 @@ class Smoothed:
 
     def _reader(self) -> Callable[[AudioBatch], list[str]]:
         draws, target = Draws(self.seed), self.target
-        if target.offers(Frames) and target.offers(Matches) and target.power(Matches).exact:
-            return Greedy(self.base.power(Frames), draws)
+        if target.offers(CtcFrames) and target.offers(Matches) and target.power(Matches).exact:
+            return Greedy(self.base.power(CtcFrames), draws)
         return lambda batch: self.base.decode(batch, draws=draws)
 
 
@@ -135,7 +135,7 @@ class Greedy:
     Noisy passes mostly say the same. What the frames say, repeats merged, is spelt once.
     """
 
-    def __init__(self, target: Frames, draws: Draws) -> None:
+    def __init__(self, target: CtcFrames, draws: Draws) -> None:
         self._target = target
         self._draws = draws
         self._known: dict[bytes, str] = {}

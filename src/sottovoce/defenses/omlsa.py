@@ -16,7 +16,7 @@ from torch import Tensor
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.transform import Transform
-from sottovoce.defenses.enhancement import NEXT_TO_NOTHING, OVERLAP, ROUNDING, Frames
+from sottovoce.defenses.enhancement import NEXT_TO_NOTHING, OVERLAP, ROUNDING, OverlappingFrames
 from sottovoce.errors import InputError
 
 # MCRA: smoothing of the spectrum, of its presence and of the noise; what counts as speech.
@@ -54,7 +54,7 @@ class Omlsa(Transform):
             raise InputError(f"expected a floor below 0 dB, got {self.floor_db}; -25 is usual.")
 
     def apply(self, batch: AudioBatch, draws: Draws) -> Tensor:
-        frames = Frames.at(batch.sample_rate)
+        frames = OverlappingFrames.at(batch.sample_rate)
         frames.check(batch)
         spectrum = frames.split(batch.waveforms)
         energy = frames.energy(batch).clamp_min(NEXT_TO_NOTHING)[..., None]
@@ -71,7 +71,7 @@ class Omlsa(Transform):
         return frames.join(filtered, batch.waveforms.shape[1])
 
 
-class Estimate(NamedTuple):
+class GainEstimate(NamedTuple):
     """Of each cell `(frames, batch, bins)`: the a-priori SNR xi, v = gamma xi / (1 + xi), and the gain if
     there is speech."""
 
@@ -113,7 +113,7 @@ def presence_by_minima(power: Tensor, window: int, first: int = 0) -> Tensor:
     return torch.stack(found)
 
 
-def estimate(posterior: Tensor, *, smoothing: float) -> Estimate:
+def estimate(posterior: Tensor, *, smoothing: float) -> GainEstimate:
     """From each cell's power over the noise's, `(frames, batch, bins)`, by the decision-directed rule."""
     posterior = posterior.clamp_min(_LEAST_POSTERIOR)
     fresh = (1.0 - smoothing) * (posterior - 1.0).clamp_min(0.0)
@@ -128,7 +128,7 @@ def estimate(posterior: Tensor, *, smoothing: float) -> Estimate:
         priors.append(prior)
         vs.append(v)
         gains.append(gain)
-    return Estimate(torch.stack(priors), torch.stack(vs), torch.stack(gains))
+    return GainEstimate(torch.stack(priors), torch.stack(vs), torch.stack(gains))
 
 
 def lsa_gain(wiener: Tensor, v: Tensor) -> Tensor:
@@ -157,7 +157,7 @@ def _polynomial(x: Tensor, coefficients: tuple[float, ...]) -> Tensor:
     return value
 
 
-def speech_presence(found: Estimate) -> Tensor:
+def speech_presence(found: GainEstimate) -> Tensor:
     """P(speech) of each cell `(frames, batch, bins)`, given its SNRs and an a-priori chance, which comes from
     means of the a-priori SNR over time and bins."""
     mean = torch.zeros_like(found.prior[0])

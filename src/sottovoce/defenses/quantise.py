@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.grid import nearest_step
+from sottovoce.core.quantisation import nearest_step
 from sottovoce.core.transform import Transform, straight_through
 from sottovoce.errors import InputError
 

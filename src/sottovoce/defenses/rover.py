@@ -8,8 +8,8 @@ from typing import Literal, final
 
 from sottovoce.core.target import Target, Timings
 from sottovoce.core.vote import Passes, Vote
-from sottovoce.defenses.network import Align, Arc, Hypotheses, check_align, check_words, network
-from sottovoce.errors import InputError, MissingPower
+from sottovoce.defenses.word_network import Align, Arc, Hypotheses, check_align, check_words, network
+from sottovoce.errors import InputError, MissingCapability
 
 
 @final
@@ -44,7 +44,7 @@ class Rover(Vote):
     def check(self, target: Target) -> None:
         super().check(target)
         if target.says != "words":
-            raise MissingPower(
+            raise MissingCapability(
                 "this model says classes: expected a recogniser, whose passes have words; vote "
                 "with majority or average."
             )

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from sottovoce.core.target import Frames, Scores, Target
+from sottovoce.core.target import CtcFrames, Scores, Target
 from sottovoce.core.vote import Passes, Vote
-from sottovoce.errors import InputError, MissingPower
+from sottovoce.errors import InputError, MissingCapability
 
 
 @final
@@ -53,12 +53,12 @@ class Average(Vote):
         if target.offers(Scores):
             classes = target.power(Scores).classes
             return [classes[place] for place in passes.mean_scores().argmax(dim=1).tolist()]
-        return target.power(Frames).spell(*passes.mean_log_probs())
+        return target.power(CtcFrames).spell(*passes.mean_log_probs())
 
     def check(self, target: Target) -> None:
         super().check(target)
-        if not target.offers(Scores) and not target.offers(Frames):
-            raise MissingPower(
+        if not target.offers(Scores) and not target.offers(CtcFrames):
+            raise MissingCapability(
                 f"{type(target).__name__} has no scores to average: expected a classifier or a CTC model; "
                 "vote with majority or rover."
             )

@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sottovoce.auditing.defense import NO_DEFENSE
-from sottovoce.auditing.parts import Part
-from sottovoce.auditing.plan import BLACK_BOX, Plan, attack_kind, can_search, read_entries
-from sottovoce.leaderboard.behind import canonical, without_steps
-from sottovoce.leaderboard.claim import Claim, Worst
-from sottovoce.leaderboard.rows import Row, clips_key, ground_key
+from sottovoce.auditing.plan.plan_file import BLACK_BOX, Plan, attack_kind, can_search, read_entries
+from sottovoce.defenses.defense_text import NO_DEFENSE
+from sottovoce.leaderboard.attacks_behind import canonical, without_steps
+from sottovoce.leaderboard.claims.claim import Claim, Worst
+from sottovoce.leaderboard.merged_rows import BoardRow, clips_key, ground_key
+from sottovoce.registry.part_text import Part
 
 FORMS = {"adaptive", "transfer"}
 """In which an attack that follows gradients meets a defense."""
@@ -30,7 +30,7 @@ MOST_NAMED = 3
 class Heat:
     """Rows that are alike, the least broken first, and their places; equals share one."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[BoardRow, ...]
     places: tuple[int, ...]
 
 
@@ -38,7 +38,7 @@ class Heat:
 class Apart:
     """A row that is not ranked, and why."""
 
-    row: Row
+    row: BoardRow
     reason: str
 
 
@@ -69,17 +69,17 @@ class Met:
 
 
 @dataclass(frozen=True)
-class Known:
+class RankedRow:
     """A row and what it is compared by."""
 
-    row: Row
+    row: BoardRow
     clips: object
     ground: object
     budgets: frozenset[str]
     met: tuple[Met, ...]
 
     @classmethod
-    def of(cls, row: Row) -> Known:
+    def of(cls, row: BoardRow) -> RankedRow:
         met = tuple(find_met(row))
         budgets = frozenset(each.budget for each in met)
         return cls(row, clips_key(row.claim), ground_key(row.claim), budgets, met)
@@ -105,10 +105,10 @@ class Known:
         return any(met.covers(wanted) for met in self.met)
 
 
-def rank_rows(rows: Sequence[Row]) -> tuple[list[Heat], list[Apart]]:
+def rank_rows(rows: Sequence[BoardRow]) -> tuple[list[Heat], list[Apart]]:
     """Heats of two rows or more, the largest first; and all other rows, by name."""
-    every = [Known.of(row) for row in rows]
-    groups: dict[object, list[Known]] = {}
+    every = [RankedRow.of(row) for row in rows]
+    groups: dict[object, list[RankedRow]] = {}
     for known in every:
         groups.setdefault(known.key, []).append(known)
     alike = [members for found in groups.values() for members in _by_box(found)]
@@ -121,10 +121,10 @@ def rank_rows(rows: Sequence[Row]) -> tuple[list[Heat], list[Apart]]:
     )
 
 
-def _by_box(members: Sequence[Known]) -> list[list[Known]]:
+def _by_box(members: Sequence[RankedRow]) -> list[list[RankedRow]]:
     """Rows that are alike but for the black box behind defenses, by that; bare models with the strongest."""
     bare = [known for known in members if not known.box]
-    groups: dict[object, list[Known]] = {}
+    groups: dict[object, list[RankedRow]] = {}
     for known in members:
         if known.box:
             groups.setdefault(known.box, []).append(known)
@@ -134,13 +134,13 @@ def _by_box(members: Sequence[Known]) -> list[list[Known]]:
     return [bare, *found] if bare else found
 
 
-def _heat(rows: Sequence[Row]) -> Heat:
+def _heat(rows: Sequence[BoardRow]) -> Heat:
     ordered = sorted(rows, key=lambda row: row.mean)
     values = [round(row.mean, 9) for row in ordered]
     return Heat(tuple(ordered), tuple(values.index(value) + 1 for value in values))
 
 
-def find_met(row: Row) -> list[Met]:
+def find_met(row: BoardRow) -> list[Met]:
     """What a row met, less what something else that it met covers."""
     found = {
         met.key: met
@@ -175,7 +175,7 @@ def _met(claim: Claim, plan: Plan, worst: Worst) -> Iterator[Met]:
         yield Met(budget, f"{kind}{how}", form, steps, words, joined)
 
 
-def _reason(known: Known, every: Sequence[Known]) -> str:
+def _reason(known: RankedRow, every: Sequence[RankedRow]) -> str:
     """Why no other row is like this one, by those that share most with it."""
     unmet = next((met.words for met in known.met if not met.kind), None)
     if unmet is not None:

@@ -28,14 +28,9 @@ if TYPE_CHECKING:
     from sottovoce.metrics.distortion import LInfNorm as LInfNorm
     from sottovoce.metrics.distortion import SegmentalSnrDb as SegmentalSnrDb
     from sottovoce.metrics.distortion import Snr as Snr
-    from sottovoce.metrics.extras import Cdpam as Cdpam
-    from sottovoce.metrics.extras import Dnsmos as Dnsmos
-    from sottovoce.metrics.extras import DnsmosChange as DnsmosChange
-    from sottovoce.metrics.extras import Visqol as Visqol
-    from sottovoce.metrics.extras import Zimtohrli as Zimtohrli
-    from sottovoce.metrics.masking import MaskingExcess as MaskingExcess
-    from sottovoce.metrics.masking import MaskingMax as MaskingMax
-    from sottovoce.metrics.masking import MaskingShare as MaskingShare
+    from sottovoce.metrics.masking_excess import MaskingExcess as MaskingExcess
+    from sottovoce.metrics.masking_excess import MaskingMax as MaskingMax
+    from sottovoce.metrics.masking_excess import MaskingShare as MaskingShare
     from sottovoce.metrics.quality import CepstralDistance as CepstralDistance
     from sottovoce.metrics.quality import Estoi as Estoi
     from sottovoce.metrics.quality import Fwssnr as Fwssnr
@@ -46,20 +41,25 @@ if TYPE_CHECKING:
     from sottovoce.metrics.quality import PesqNb as PesqNb
     from sottovoce.metrics.quality import Shift as Shift
     from sottovoce.metrics.quality import Stoi as Stoi
-    from sottovoce.metrics.text import Cer as Cer
-    from sottovoce.metrics.text import CleanCer as CleanCer
-    from sottovoce.metrics.text import CleanWer as CleanWer
-    from sottovoce.metrics.text import Deletions as Deletions
-    from sottovoce.metrics.text import Insertions as Insertions
-    from sottovoce.metrics.text import LanguageConfusion as LanguageConfusion
-    from sottovoce.metrics.text import SentenceError as SentenceError
-    from sottovoce.metrics.text import Substitutions as Substitutions
-    from sottovoce.metrics.text import TasrChar as TasrChar
-    from sottovoce.metrics.text import TasrWord as TasrWord
-    from sottovoce.metrics.text import TranscriptChange as TranscriptChange
-    from sottovoce.metrics.text import UasrChar as UasrChar
-    from sottovoce.metrics.text import UasrWord as UasrWord
-    from sottovoce.metrics.text import Wer as Wer
-    from sottovoce.metrics.text import WerClips as WerClips
+    from sottovoce.metrics.quality_extras import Cdpam as Cdpam
+    from sottovoce.metrics.quality_extras import Dnsmos as Dnsmos
+    from sottovoce.metrics.quality_extras import DnsmosChange as DnsmosChange
+    from sottovoce.metrics.quality_extras import Visqol as Visqol
+    from sottovoce.metrics.quality_extras import Zimtohrli as Zimtohrli
+    from sottovoce.metrics.text_errors import Cer as Cer
+    from sottovoce.metrics.text_errors import CleanCer as CleanCer
+    from sottovoce.metrics.text_errors import CleanWer as CleanWer
+    from sottovoce.metrics.text_errors import Deletions as Deletions
+    from sottovoce.metrics.text_errors import Insertions as Insertions
+    from sottovoce.metrics.text_errors import LanguageConfusion as LanguageConfusion
+    from sottovoce.metrics.text_errors import SentenceError as SentenceError
+    from sottovoce.metrics.text_errors import Substitutions as Substitutions
+    from sottovoce.metrics.text_errors import TasrChar as TasrChar
+    from sottovoce.metrics.text_errors import TasrWord as TasrWord
+    from sottovoce.metrics.text_errors import TranscriptChange as TranscriptChange
+    from sottovoce.metrics.text_errors import UasrChar as UasrChar
+    from sottovoce.metrics.text_errors import UasrWord as UasrWord
+    from sottovoce.metrics.text_errors import Wer as Wer
+    from sottovoce.metrics.text_errors import WerClips as WerClips
 else:
     __getattr__, __dir__ = lazy(__name__, registered("metric"))

@@ -11,8 +11,8 @@ from scipy.fft import next_fast_len
 from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
-from sottovoce.metrics.signal import as_samples, check_shapes, valid_mask
-from sottovoce.perception.ear import check_pair
+from sottovoce.metrics.signal_distortion import as_samples, check_shapes, valid_mask
+from sottovoce.perception.ears.ear import check_pair
 
 MAX_SHIFT_SECONDS = 0.5
 KEPT_RESIDUE = 0.8

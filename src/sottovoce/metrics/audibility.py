@@ -13,11 +13,11 @@ from sottovoce.core.attack import Trial
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.metric import Metric
 from sottovoce.errors import SottovoceError
-from sottovoce.metrics.pairs import once_a_pair
-from sottovoce.perception.audible import open_ear
+from sottovoce.metrics.shared_pairs import once_a_pair
+from sottovoce.perception.audible_budget import open_ear
 
 
-class Heard(Metric):
+class EarMetric(Metric):
     """A subclass names an ear and what it is asked; the summary is the mean over clips.
 
     A clip that the ear cannot judge, and every clip where it has no weights, is without a value, and the
@@ -60,7 +60,7 @@ class Heard(Metric):
 
 
 @final
-class PHeard(Heard):
+class PHeard(EarMetric):
     """How likely an attentive listener tells the example from the clip, says the learned ear."""
 
     name, title, unit = "p-heard", "P(heard)", "%"
@@ -71,7 +71,7 @@ class PHeard(Heard):
 
 
 @final
-class PHeardMasking(Heard):
+class PHeardMasking(EarMetric):
     """How likely a listener hears what was added, says the masking model: a second opinion."""
 
     name, title, unit = "p-heard-masking", "P(heard), masking model", "%"
@@ -82,7 +82,7 @@ class PHeardMasking(Heard):
 
 
 @final
-class HeardDistance(Heard):
+class HeardDistance(EarMetric):
     """How far the example sounds from the clip, in just noticeable differences of the learned ear."""
 
     name, title, unit = "heard-distance", "learned distance", "JND"

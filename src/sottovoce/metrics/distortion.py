@@ -10,7 +10,8 @@ from torch import Tensor
 
 from sottovoce.core.attack import Trial
 from sottovoce.core.metric import Metric
-from sottovoce.metrics import parts, signal
+from sottovoce.metrics import signal_distortion as signal
+from sottovoce.metrics import vocal_parts as parts
 
 ACCEPTED_DB = -32.0
 """dB_x,max that the literature takes for quiet enough (Vadillo & Santana, section 4.1)."""

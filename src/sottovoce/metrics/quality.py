@@ -23,12 +23,13 @@ from torch import Tensor
 from sottovoce.core.attack import Trial
 from sottovoce.core.batch import AudioBatch
 from sottovoce.errors import MissingExtra
-from sottovoce.metrics import segmental, signal
+from sottovoce.metrics import segmental
+from sottovoce.metrics import signal_distortion as signal
 from sottovoce.metrics.alignment import find_shifts, overlap
 from sottovoce.metrics.distortion import ClipMean
-from sottovoce.metrics.pairs import once_a_pair
 from sottovoce.metrics.pesq_workers import score_pairs
 from sottovoce.metrics.segmental import LOWEST_RATE_HZ
+from sottovoce.metrics.shared_pairs import once_a_pair
 
 Samples = NDArray[np.float64]
 
@@ -39,7 +40,7 @@ LOUDNESS_SECONDS = 0.4
 _STOI_SHORT = "too short once pauses are cut out: STOI looks at 0.4 s of speech"
 
 
-class Scores(NamedTuple):
+class QualityScores(NamedTuple):
     """values: `(batch,)` float64, NaN where there is none. reasons: why, "" where there is a value."""
 
     values: Tensor
@@ -54,7 +55,7 @@ class Quality(ClipMean):
     """A measure of aligned pairs. A subclass writes `score`."""
 
     @abstractmethod
-    def score(self, clean: AudioBatch, changed: AudioBatch) -> Scores:
+    def score(self, clean: AudioBatch, changed: AudioBatch) -> QualityScores:
         """The values of pairs that lie over each other."""
 
     @final
@@ -91,7 +92,7 @@ class PesqMos(Quality):
     rates_hz: ClassVar[tuple[int, ...]] = (16000,)
 
     @final
-    def score(self, clean: AudioBatch, changed: AudioBatch) -> Scores:
+    def score(self, clean: AudioBatch, changed: AudioBatch) -> QualityScores:
         if find_spec("pesq") is None:
             raise MissingExtra(
                 "PESQ needs the package pesq, which is not installed; pip install 'sottovoce[quality]', with "
@@ -130,7 +131,7 @@ class Intelligibility(Quality):
     extended: ClassVar[bool] = False
 
     @final
-    def score(self, clean: AudioBatch, changed: AudioBatch) -> Scores:
+    def score(self, clean: AudioBatch, changed: AudioBatch) -> QualityScores:
         return _each(clean, changed, lambda one, two, rate: _stoi(one, two, rate, self.extended))
 
 
@@ -156,10 +157,10 @@ class FrameMean(Quality):
     which: ClassVar[Literal["fwssnr_db", "cd", "llr"]]
 
     @final
-    def score(self, clean: AudioBatch, changed: AudioBatch) -> Scores:
+    def score(self, clean: AudioBatch, changed: AudioBatch) -> QualityScores:
         values: Tensor = getattr(_segmental(clean, changed), self.which)
         known = values.isfinite().tolist()
-        return Scores(
+        return QualityScores(
             values, tuple("" if known[row] else self._reason(clean, row) for row in range(len(clean)))
         )
 
@@ -201,7 +202,7 @@ class LoudnessChange(Quality):
     measured: ClassVar[Literal["always", "pairs", "named"]] = "pairs"
     name, title, unit = "loudness-change", "change of loudness", "LU"
 
-    def score(self, clean: AudioBatch, changed: AudioBatch) -> Scores:
+    def score(self, clean: AudioBatch, changed: AudioBatch) -> QualityScores:
         return _each(clean, changed, lambda one, two, rate: _lufs(two, rate) - _lufs(one, rate))
 
 
@@ -212,13 +213,15 @@ class LevelChange(Quality):
     measured: ClassVar[Literal["always", "pairs", "named"]] = "pairs"
     name, title, unit = "level-change", "change of level", "dB"
 
-    def score(self, clean: AudioBatch, changed: AudioBatch) -> Scores:
+    def score(self, clean: AudioBatch, changed: AudioBatch) -> QualityScores:
         levels = [
             signal.as_samples(each.waveforms, each.lengths).square().sum(dim=1) for each in (clean, changed)
         ]
         reasons = [_silence(*(float(level[row]) for level in levels)) for row in range(len(clean))]
         scored = torch.tensor([not reason for reason in reasons])
-        return Scores((10.0 * (levels[1] / levels[0]).log10()).where(scored, torch.nan), tuple(reasons))
+        return QualityScores(
+            (10.0 * (levels[1] / levels[0]).log10()).where(scored, torch.nan), tuple(reasons)
+        )
 
 
 @final
@@ -239,7 +242,9 @@ def _segmental(clean: AudioBatch, changed: AudioBatch) -> segmental.Segmental:
     )
 
 
-def _each(clean: AudioBatch, changed: AudioBatch, judge: Callable[[Samples, Samples, int], float]) -> Scores:
+def _each(
+    clean: AudioBatch, changed: AudioBatch, judge: Callable[[Samples, Samples, int], float]
+) -> QualityScores:
     """Scores of a measure that takes one pair at a time."""
     answers = []
     for one, two in _clips(clean, changed):
@@ -251,9 +256,9 @@ def _each(clean: AudioBatch, changed: AudioBatch, judge: Callable[[Samples, Samp
     return _scores(answers)
 
 
-def _scores(answers: Sequence[tuple[float, str]]) -> Scores:
+def _scores(answers: Sequence[tuple[float, str]]) -> QualityScores:
     values = torch.tensor([value for value, _ in answers], dtype=torch.float64)
-    return Scores(values, tuple(reason for _, reason in answers))
+    return QualityScores(values, tuple(reason for _, reason in answers))
 
 
 def _clips(clean: AudioBatch, changed: AudioBatch) -> Iterator[tuple[Samples, Samples]]:

@@ -3,7 +3,7 @@
 The definitions and conventions of Hu and Loizou, "Evaluation of objective quality measures for speech
 enhancement" (2008): Hann frames of 30 ms that step by a quarter. All three come from one spectrum a frame:
 its magnitude in critical bands gives the SNR, its power the autocorrelation, and that the linear prediction.
-Segmental SNR, which needs no spectrum, is in `sottovoce.metrics.signal`.
+Segmental SNR, which needs no spectrum, is in `sottovoce.metrics.signal_distortion`.
 
 None of the three sees a change of gain. Frames are independent, float64, on the CPU; padding has no say.
 """
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from sottovoce.errors import InputError
-from sottovoce.metrics.signal import (
+from sottovoce.metrics.signal_distortion import (
     FRAME_HIGH_DB,
     FRAME_LOW_DB,
     FRAME_SECONDS,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sottovoce.auditing.flags import STRENGTH, Check, Flag
-from sottovoce.auditing.parts import Part
-from sottovoce.auditing.plan import Plan
-from sottovoce.auditing.summary import CellSummary, Summary
-from sottovoce.report.words import (
+from sottovoce.auditing.checks.flags import STRENGTH, Flag, SanityCheck
+from sottovoce.auditing.plan.plan_file import Plan
+from sottovoce.auditing.results.summary import CellSummary, Summary
+from sottovoce.registry.part_text import Part
+from sottovoce.report.shown_words import (
     FORMS,
     cell_title,
     defense_title,
@@ -22,7 +22,7 @@ from sottovoce.report.words import (
 
 
 @dataclass(frozen=True)
-class Doubt:
+class ReportDoubt:
     """One question asked of the run, and the answer; items say where.
 
     weighty: whether it is about the strength of the attacks, and so about every figure of the run.
@@ -45,7 +45,7 @@ class Context:
     cells: Mapping[str, CellSummary]
 
 
-def word_checks(plan: Plan, summary: Summary, checks: Sequence[Check]) -> list[Doubt]:
+def word_checks(plan: Plan, summary: Summary, checks: Sequence[SanityCheck]) -> list[ReportDoubt]:
     """Doubts first among each other in the order of the checks; the report shows what passed as well."""
     context = Context(
         plan,
@@ -55,19 +55,19 @@ def word_checks(plan: Plan, summary: Summary, checks: Sequence[Check]) -> list[D
     return [_word(check, context) for check in checks]
 
 
-def _word(check: Check, context: Context) -> Doubt:
+def _word(check: SanityCheck, context: Context) -> ReportDoubt:
     title, text = (_PASSED if check.passed else _RAISED)[check.kind](check, context)
     line = _ITEMS.get(check.kind)
     items = [line(flag, context) for flag in check.flags] if line else []
     advice = "; or ".join(dict.fromkeys(flag.advice for flag in check.flags))
-    return Doubt(title, check.passed, text, items, advice, check.kind in STRENGTH)
+    return ReportDoubt(title, check.passed, text, items, advice, check.kind in STRENGTH)
 
 
-Sentence = Callable[[Check, Context], tuple[str, str]]
+Sentence = Callable[[SanityCheck, Context], tuple[str, str]]
 TEST = "exact sign test over clips, 5 %"
 
 
-def _comparisons(check: Check) -> str:
+def _comparisons(check: SanityCheck) -> str:
     return plural(check.asked, "comparison")
 
 
@@ -123,7 +123,7 @@ _PASSED: dict[str, Sentence] = {
 }
 
 
-def _lost(check: Check, context: Context) -> tuple[str, str]:
+def _lost(check: SanityCheck, context: Context) -> tuple[str, str]:
     total = sum(flag.evidence["lost"] for flag in check.flags)
     return (
         f"{total} {'success' if total == 1 else 'successes'} lost by rounding",
@@ -131,7 +131,7 @@ def _lost(check: Check, context: Context) -> tuple[str, str]:
     )
 
 
-def _wavers(check: Check, context: Context) -> tuple[str, str]:
+def _wavers(check: SanityCheck, context: Context) -> tuple[str, str]:
     return (
         "The model answers the same clip in different ways",
         "It is treated as random: gradients are averaged, and clips and examples are judged by what most of "

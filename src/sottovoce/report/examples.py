@@ -15,16 +15,16 @@ from matplotlib import colormaps
 from numpy.typing import NDArray
 from scipy.signal import stft
 
-from sottovoce.auditing.plan import Cell
-from sottovoce.auditing.store import RunFolder
-from sottovoce.auditing.summary import find_metric
+from sottovoce.auditing.plan.plan_file import Cell
+from sottovoce.auditing.results.summary import find_metric
+from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.core.goal import Become
 from sottovoce.core.record import Record
 from sottovoce.errors import InputError
-from sottovoce.report.differences import Piece, mark_words
-from sottovoce.report.reading import WORDS, Reading
-from sottovoce.report.trials import Trials
-from sottovoce.report.words import DASH, defense_title, form_title, goal_title, number
+from sottovoce.report.model_reading import WORDS, ModelReading
+from sottovoce.report.shown_words import DASH, defense_title, form_title, goal_title, number
+from sottovoce.report.transcript_differences import WordRun, mark_words
+from sottovoce.report.trial_columns import Trials
 
 DIFFERENCE_PEAK = 0.5
 RANGE_DB = 100.0
@@ -35,7 +35,7 @@ Samples = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Sound:
+class ExampleSound:
     """One of the three signals of an example, as data URIs."""
 
     title: str
@@ -49,31 +49,31 @@ class Sound:
 
 
 @dataclass(frozen=True)
-class Line:
+class ExampleText:
     """One text of an example, word by word."""
 
     title: str
-    pieces: list[Piece]
+    pieces: list[WordRun]
 
 
 @dataclass(frozen=True)
-class Example:
+class ReportExample:
     clip: str
     label: str
     clean_text: str
     heard: str
     setting: str
-    lines: list[Line]
+    lines: list[ExampleText]
     """Reference and transcripts, for a recogniser."""
     figures: list[tuple[str, str]]
-    sounds: list[Sound]
+    sounds: list[ExampleSound]
     trouble: str
     """Why there is nothing to hear, where that is so."""
 
 
 def make_examples(
-    folder: RunFolder, trials: Trials, reading: Reading, count: int = 3
-) -> tuple[list[Example], list[Example]]:
+    folder: RunFolder, trials: Trials, reading: ModelReading, count: int = 3
+) -> tuple[list[ReportExample], list[ReportExample]]:
     """The least and the most audible successful examples, by the level of the background, else by SNR."""
     loud, quiet = trials.extremes.pick(count)
     return [make_example(folder, trials, each, reading) for each in quiet], [
@@ -81,7 +81,7 @@ def make_examples(
     ]
 
 
-def make_example(folder: RunFolder, trials: Trials, record: Record, reading: Reading) -> Example:
+def make_example(folder: RunFolder, trials: Trials, record: Record, reading: ModelReading) -> ReportExample:
     cell = trials.cells[record.cell]
     words = [form_title(cell), goal_title(cell.goal), cell.budget_title]
     figures = [_figure(record, name) for name in reading.example if _shown(record, name)]
@@ -92,7 +92,7 @@ def make_example(folder: RunFolder, trials: Trials, record: Record, reading: Rea
         sounds = make_sounds(folder, record, reading)
     except (InputError, OSError, soundfile.LibsndfileError) as error:
         trouble = f"The audio could not be read: {error}"
-    return Example(
+    return ReportExample(
         clip=record.clip,
         label=record.label,
         clean_text=record.clean_text,
@@ -105,7 +105,7 @@ def make_example(folder: RunFolder, trials: Trials, record: Record, reading: Rea
     )
 
 
-def make_lines(record: Record, cell: Cell) -> list[Line]:
+def make_lines(record: Record, cell: Cell) -> list[ExampleText]:
     """The reference, what it was to become where the goal has a text, and both transcripts."""
     language = record.facts.get("language", "")
     goal = cell.goal.build("goal")
@@ -114,10 +114,10 @@ def make_lines(record: Record, cell: Cell) -> list[Line]:
         wanted = goal.text_for(record.clean_text)
         lines.append(("wanted", wanted, wanted))
     lines.append(("adversarial", record.label, record.adversarial_text))
-    return [Line(title, mark_words(reference, text, language)) for title, reference, text in lines]
+    return [ExampleText(title, mark_words(reference, text, language)) for title, reference, text in lines]
 
 
-def make_sounds(folder: RunFolder, record: Record, reading: Reading) -> list[Sound]:
+def make_sounds(folder: RunFolder, record: Record, reading: ModelReading) -> list[ExampleSound]:
     clean, rate, bits = _read(folder, record.audio["clean"])
     adversarial, other_rate, _ = _read(folder, record.audio["adversarial"])
     if len(clean) != len(adversarial) or rate != other_rate:
@@ -136,7 +136,7 @@ def make_sounds(folder: RunFolder, record: Record, reading: Reading) -> list[Sou
         ("difference", f"played {number(gain_db, 'dB')} dB louder than it is{cut}", delta, gain_db),
     ]
     return [
-        Sound(
+        ExampleSound(
             title=title,
             note=note,
             audio=_uri("audio/flac", encode(samples[: reading.samples] * 10 ** (gain / 20), rate, bits)),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sottovoce.auditing.defense import NO_DEFENSE
-from sottovoce.auditing.plan import Plan
-from sottovoce.auditing.summary import CellSummary
-from sottovoce.report.reading import WORDS, Reading
-from sottovoce.report.tables import Panel
-from sottovoce.report.trials import Trials
-from sottovoce.report.words import GAP, Figure, defense_title, form_title, goal_title, plural, show
+from sottovoce.auditing.plan.plan_file import Plan
+from sottovoce.auditing.results.summary import CellSummary
+from sottovoce.defenses.defense_text import NO_DEFENSE
+from sottovoce.report.model_reading import WORDS, ModelReading
+from sottovoce.report.report_tables import Panel
+from sottovoce.report.shown_words import GAP, ShownNumber, defense_title, form_title, goal_title, plural, show
+from sottovoce.report.trial_columns import Trials
 
 HALF = 0.5
 WER = (
@@ -29,13 +29,13 @@ class Tile:
     """One key figure."""
 
     label: str
-    figure: Figure
+    figure: ShownNumber
     kind: str
 
 
 @dataclass(frozen=True)
-class Verdict:
-    headline: list[str | Figure]
+class ReportVerdict:
+    headline: list[str | ShownNumber]
     """Words and figures in turn."""
     details: list[str]
     tiles: list[Tile]
@@ -43,7 +43,7 @@ class Verdict:
     """A paragraph a defense, at the budget of the headline."""
 
 
-def judge(plan: Plan, trials: Trials, panels: list[Panel], reading: Reading) -> Verdict | None:
+def judge(plan: Plan, trials: Trials, panels: list[Panel], reading: ModelReading) -> ReportVerdict | None:
     """The verdict on the undefended model, or on the first defense where there is no other; None where
     there is nothing to judge."""
     if plan.clean:
@@ -55,13 +55,13 @@ def judge(plan: Plan, trials: Trials, panels: list[Panel], reading: Reading) -> 
     clean = trials.clean(metric, first.defense)
     behind = f" behind {first.defense}" if first.defended else ""
     subject = f"{plan.model}{behind} on {plural(len(trials.clips), 'clip')}"
-    words: list[str | Figure] = [subject]
+    words: list[str | ShownNumber] = [subject]
     if clean is not None:
         words = [f"{subject}: ", *_before(show(clean, "%"), reading), " before any attack"]
     tiles = [Tile(title, show(clean, "%"), "clean")] if clean else []
     chosen = choose(first)
     if chosen is None:
-        return Verdict([*words, "."], ["No attack of this run has a success rate."], tiles)
+        return ReportVerdict([*words, "."], ["No attack of this run has a success rate."], tiles)
     attack, budget = form_title(chosen.cell), chosen.cell.budget_title
     words += [f"; {attack} at {budget} ", *_deed(first, chosen, reading)]
     noise = first.noise(budget) if chosen.attacks else None
@@ -71,17 +71,17 @@ def judge(plan: Plan, trials: Trials, panels: list[Panel], reading: Reading) -> 
     words += _worse(first, chosen)
     details = [_rank(first, chosen), *_loudness(chosen)]
     defended = [_stand(plan, panel, budget) for panel in panels if panel.defended and budget in panel.found]
-    return Verdict([*words, "."], details, tiles + _tiles(first, chosen, noise), defended)
+    return ReportVerdict([*words, "."], details, tiles + _tiles(first, chosen, noise), defended)
 
 
-def _judge_clean(plan: Plan, trials: Trials, reading: Reading) -> Verdict | None:
+def _judge_clean(plan: Plan, trials: Trials, reading: ModelReading) -> ReportVerdict | None:
     """The first clean figure behind each defense; None where no clip was judged."""
     metric, title = next(iter(reading.clean.items()))
     found = {name: trials.clean(metric, name) for name in plan.every_defense}
     known = {name: show(each, "%") for name, each in found.items() if each is not None}
     if not known:
         return None
-    words: list[str | Figure] = [f"{plan.model} on {plural(len(trials.clips), 'clip')}: "]
+    words: list[str | ShownNumber] = [f"{plan.model} on {plural(len(trials.clips), 'clip')}: "]
     for place, (name, figure) in enumerate(known.items()):
         behind = f" behind {name}" if name != NO_DEFENSE else ""
         words += ["; " if place else "", *_before(figure, reading), behind]
@@ -89,7 +89,7 @@ def _judge_clean(plan: Plan, trials: Trials, reading: Reading) -> Verdict | None
         Tile(title if len(known) == 1 else f"{title}, {defense_title(name)}", figure, "clean")
         for name, figure in known.items()
     ]
-    return Verdict([*words, "."], ["Nothing was attacked."], tiles)
+    return ReportVerdict([*words, "."], ["Nothing was attacked."], tiles)
 
 
 def say_wer(panels: list[Panel]) -> list[str]:
@@ -106,7 +106,7 @@ def say_wer(panels: list[Panel]) -> list[str]:
     return lines
 
 
-def _before(clean: Figure, reading: Reading) -> list[str | Figure]:
+def _before(clean: ShownNumber, reading: ModelReading) -> list[str | ShownNumber]:
     return ["WER ", clean] if reading is WORDS else [clean, " heard right"]
 
 
@@ -142,7 +142,7 @@ def _quietness(item: CellSummary) -> float:
     return float(budget.settings["db"]) if budget.name == "snr" else item.snr_db
 
 
-def _deed(panel: Panel, item: CellSummary, reading: Reading) -> list[str | Figure]:
+def _deed(panel: Panel, item: CellSummary, reading: ModelReading) -> list[str | ShownNumber]:
     goal, figure = item.cell.goal, show(item.estimates[panel.lead], "%")
     if panel.lead == "wer":
         return ["brings it to " if "clean-wer" in item.estimates else "brings the WER to ", figure]
@@ -156,7 +156,7 @@ def _deed(panel: Panel, item: CellSummary, reading: Reading) -> list[str | Figur
     return [f"reaches its goal ({goal}) on ", figure, clips]
 
 
-def _worse(panel: Panel, item: CellSummary) -> list[str | Figure]:
+def _worse(panel: Panel, item: CellSummary) -> list[str | ShownNumber]:
     """An error rate says how many words are wrong, not in how many clips."""
     if panel.lead != "wer" or not item.has("success"):
         return []
@@ -214,7 +214,7 @@ def _clip_by_clip(panel: Panel, budget: str) -> str:
     return f"Taking for every clip the worst of these {found.attacks} attacks, it is {worst}."
 
 
-def claims(plan: Plan, reading: Reading, ear: str = "") -> tuple[list[str], list[str]]:
+def claims(plan: Plan, reading: ModelReading, ear: str = "") -> tuple[list[str], list[str]]:
     """What the report claims, and what it does not. ear: whose P(heard) it shows, "" for none."""
     if plan.clean:
         return (
@@ -244,16 +244,16 @@ def _saved(plan: Plan) -> str:
     return f"rounded to {plan.bits} bits" if plan.bits else "as floats"
 
 
-def _decided(what: str, reading: Reading) -> str:
+def _decided(what: str, reading: ModelReading) -> str:
     return f"The {'transcripts' if reading is WORDS else 'decisions'} are those of this model on {what}."
 
 
-def _clean_counted(reading: Reading) -> list[str]:
+def _clean_counted(reading: ModelReading) -> list[str]:
     rate = WER if reading is WORDS else "The rate is that of all clips that were heard"
     return [f"{rate}; each rate has a 95 % interval."]
 
 
-def _counted(reading: Reading) -> list[str]:
+def _counted(reading: ModelReading) -> list[str]:
     if reading is WORDS:
         return [
             f"{WER}; each rate has a 95 % interval.",

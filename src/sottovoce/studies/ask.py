@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeVar, final
 
-from sottovoce.auditing.parts import Part
-from sottovoce.auditing.plan import Plan
+from sottovoce.auditing.plan.plan_file import Plan
+from sottovoce.registry.part_text import Part
 from sottovoce.studies.identify import has_frames, has_speakers, is_strings
 
 ScaleName = Literal["mini", "full"]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.statistics import Interval
-from sottovoce.studies.paper_v import ACCEPTED_DB
+from sottovoce.studies.vadillo2022.vadillo_tables import ACCEPTED_DB
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,13 +6,13 @@ from importlib import import_module
 from inspect import isabstract
 from pathlib import Path
 
-from sottovoce.auditing.opening import declared_classes, open_target
-from sottovoce.auditing.parts import Part
-from sottovoce.core.target import Frames
+from sottovoce.core.target import CtcFrames
 from sottovoce.data.corpora import open_corpus
 from sottovoce.data.embedded import strings
 from sottovoce.data.load import Corpus
 from sottovoce.errors import SottovoceError
+from sottovoce.registry.part_text import Part
+from sottovoce.targets.open_target import declared_classes, open_target
 
 WHISPER, HUGGINGFACE = "whisper", "huggingface"
 WAV2VEC2_IDS = tuple(f"facebook/wav2vec2-{kind}" for kind in ("base-100h", "base-960h", "large-960h"))
@@ -56,7 +56,7 @@ def family_of(model: str) -> str:
 
 def whisper_size(model: str) -> str | None:
     """The published size of a Whisper, such as "tiny.en"; None where the model is no Whisper, or another."""
-    from sottovoce.targets.whisper import size_of
+    from sottovoce.targets.adapters.whisper import size_of
 
     return size_of(_source_of(model)) if name_of(model) == WHISPER else None
 
@@ -67,11 +67,11 @@ def has_frames(model: str) -> bool:
     A model is opened where its name stands for both; of one that cannot be, frames are expected.
     """
     declared = declared_classes(model)
-    known = {issubclass(each, Frames) for each in declared}
+    known = {issubclass(each, CtcFrames) for each in declared}
     if len(known) == 1 and not any(isabstract(each) for each in declared):
         return known.pop()
     try:
-        return open_target(model, "cpu").offers(Frames)
+        return open_target(model, "cpu").offers(CtcFrames)
     except Exception:  # whatever someone's own model does on the way; its run will tell
         return True
 

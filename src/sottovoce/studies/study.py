@@ -109,7 +109,7 @@ def find_scale(name: str) -> Scale:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class StudySetting:
     """What a study is run on. Studies of one paper that share a setting share their folder and their fits.
 
     attack: how perturbations are fitted; uap-hc is the paper's, uap the one that it is made from.
@@ -137,7 +137,7 @@ def default_folder(study: str, scale: str, key: Sequence[str | int]) -> Path:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Sheet:
+class StudyTable:
     """A table as it is shown: columns, and rows of text."""
 
     title: str
@@ -152,7 +152,7 @@ class Sheet:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Drawing:
+class StudyFigure:
     """A figure with a file name and a sentence that says what it shows."""
 
     name: str
@@ -165,8 +165,8 @@ class Drawing:
 class Result:
     """What a study found. `values` holds the same numbers unrounded, for `results.json`."""
 
-    sheets: list[Sheet]
-    drawings: list[Drawing]
+    sheets: list[StudyTable]
+    drawings: list[StudyFigure]
     values: dict[str, Any]
     notes: list[str] = field(default_factory=list)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sottovoce.core.statistics import Interval
-from sottovoce.studies.study import Sheet
+from sottovoce.studies.study import StudyTable
 
 
 class Trend(NamedTuple):
@@ -41,9 +41,9 @@ def at_least(db: float | None, edge: tuple[float, float]) -> str:
     return f"above {edge[1]:g} dB" if math.isinf(db) else f"{db:.1f} dB"
 
 
-def trend_sheet(trends: Sequence[Trend]) -> Sheet:
+def trend_sheet(trends: Sequence[Trend]) -> StudyTable:
     words = {True: "yes", False: "NO", None: "–"}
-    return Sheet(
+    return StudyTable(
         title="Trends that the paper reports",
         columns=("trend", "here", "numbers"),
         rows=[(one.claim, words[one.holds], one.numbers) for one in trends],

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING
 from sottovoce.lazy import lazy, registered
 
 if TYPE_CHECKING:
-    from sottovoce.targets.attention import Attention as Attention
-    from sottovoce.targets.classifier import Classifier as Classifier
-    from sottovoce.targets.classifier import ModuleClassifier as ModuleClassifier
-    from sottovoce.targets.ctc import Ctc as Ctc
-    from sottovoce.targets.ctc import Vocabulary as Vocabulary
-    from sottovoce.targets.recogniser import Recogniser as Recogniser
+    from sottovoce.targets.families.attention import Attention as Attention
+    from sottovoce.targets.families.classifier import Classifier as Classifier
+    from sottovoce.targets.families.classifier import ModuleClassifier as ModuleClassifier
+    from sottovoce.targets.families.ctc import Ctc as Ctc
+    from sottovoce.targets.families.ctc import Vocabulary as Vocabulary
+    from sottovoce.targets.families.recogniser import Recogniser as Recogniser
 else:
     __getattr__, __dir__ = lazy(
         __name__,
         registered(
             "target",
-            Classifier="sottovoce.targets.classifier:Classifier",
-            ModuleClassifier="sottovoce.targets.classifier:ModuleClassifier",
-            Recogniser="sottovoce.targets.recogniser:Recogniser",
-            Ctc="sottovoce.targets.ctc:Ctc",
-            Vocabulary="sottovoce.targets.ctc:Vocabulary",
-            Attention="sottovoce.targets.attention:Attention",
+            Classifier="sottovoce.targets.families.classifier:Classifier",
+            ModuleClassifier="sottovoce.targets.families.classifier:ModuleClassifier",
+            Recogniser="sottovoce.targets.families.recogniser:Recogniser",
+            Ctc="sottovoce.targets.families.ctc:Ctc",
+            Vocabulary="sottovoce.targets.families.ctc:Vocabulary",
+            Attention="sottovoce.targets.families.attention:Attention",
         ),
     )

@@ -9,7 +9,7 @@ import torch
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.grid import round_clean
+from sottovoce.core.quantisation import round_clean
 from sottovoce.core.target import Target
 
 # Two clips share a length, because some targets treat clips of one length together.

@@ -11,9 +11,9 @@ from torch import Tensor
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.target import Languages, Matches, best_places, evaluating
-from sottovoce.targets.ctc import Ctc, Vocabulary
-from sottovoce.targets.recogniser import Recogniser
-from sottovoce.testing.toys import SAMPLE_RATE, Frames, weights
+from sottovoce.targets.families.ctc import Ctc, Vocabulary
+from sottovoce.targets.families.recogniser import Recogniser
+from sottovoce.testing.toys import SAMPLE_RATE, ToyFilters, weights
 
 LETTERS = "abcde "
 # Token 0 is the blank of CTC and transducer, and the start and the end of the attention decoder's text.
@@ -49,7 +49,7 @@ class CtcModule(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.frames = Frames(WIDTH, FRAME, seed=11, scale=8.0)
+        self.frames = ToyFilters(WIDTH, FRAME, seed=11, scale=8.0)
         self.readout = weights(12, WIDTH, 1 + len(LETTERS))
 
     def forward(self, waveforms: Tensor) -> Tensor:
@@ -85,7 +85,7 @@ class AttentionModule(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         count = 1 + len(LETTERS)
-        self.frames = Frames(WIDTH, FRAME, seed=21, scale=8.0)
+        self.frames = ToyFilters(WIDTH, FRAME, seed=21, scale=8.0)
         self.embedding = weights(90, count, WIDTH)
         self.carry = weights(23, WIDTH, WIDTH, scale=WIDTH**-0.5)
         self.query = weights(24, WIDTH, WIDTH, scale=WIDTH**-0.5)
@@ -173,7 +173,7 @@ class TransducerModule(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         count = 1 + len(LETTERS)
-        self.frames = Frames(WIDTH, FRAME, seed=31, scale=8.0)
+        self.frames = ToyFilters(WIDTH, FRAME, seed=31, scale=8.0)
         self.embedding = weights(30, count, WIDTH)
         self.readout = weights(1030, WIDTH, count)
         # Most frames of speech end no letter.

@@ -16,7 +16,7 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.target import evaluating
 from sottovoce.core.transform import Defended, Transform
-from sottovoce.targets.classifier import Classifier
+from sottovoce.targets.families.classifier import Classifier
 
 SAMPLE_RATE = 1000
 
@@ -28,7 +28,7 @@ def weights(seed: int, *shape: int, scale: float = 1.0) -> torch.nn.Parameter:
 
 
 @final
-class Frames(torch.nn.Module):
+class ToyFilters(torch.nn.Module):
     """Waveforms `(batch, time)` to filter outputs `(batch, frames, filters)`.
 
     Frames of `size` samples do not overlap; a rest that does not fill one is not heard.
@@ -61,7 +61,7 @@ class ToyModule(torch.nn.Module):
 
     def __init__(self, classes: int, filters: int = 8) -> None:
         super().__init__()
-        self.frames = Frames(filters, size=20, seed=1)
+        self.frames = ToyFilters(filters, size=20, seed=1)
         self.norm = torch.nn.BatchNorm1d(filters)
         self.dropout = torch.nn.Dropout(0.5)
         self.readout = weights(18, filters, classes)

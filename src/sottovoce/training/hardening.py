@@ -30,7 +30,7 @@ JUDGE_STEPS = 10
 
 @final
 @dataclass(frozen=True)
-class Noise(Transform):
+class TrainingNoise(Transform):
     """Noise of one kind, as loud as a deviation drawn for each clip between two sigmas.
 
     kind: where the noise comes from; its own level does not count.
@@ -55,13 +55,13 @@ class Noise(Transform):
         return batch.waveforms + level * self.kind.draw(batch, draws)
 
 
-def make_noise(kind: str, sigma: str | float | tuple[float, float]) -> Noise:
+def make_noise(kind: str, sigma: str | float | tuple[float, float]) -> TrainingNoise:
     """Noise by name: `gaussian` or `mad`. sigma: one, or a range, as numbers or as text, "0:0.02"."""
     if kind not in NOISES:
         raise UnknownName("noise", kind, NOISES)
     bounds = read_sigma(sigma) if isinstance(sigma, str) else sigma
     low, high = bounds if isinstance(bounds, tuple) else (bounds, bounds)
-    return Noise(NOISES[kind], (low, high))
+    return TrainingNoise(NOISES[kind], (low, high))
 
 
 def read_sigma(text: str) -> tuple[float, float]:
@@ -78,7 +78,7 @@ def read_sigma(text: str) -> tuple[float, float]:
 
 @final
 @dataclass(frozen=True)
-class Share:
+class AdversarialShare:
     """How much of a batch is attacked, in equal stretches of training: (0.5, 0.8) is half, then four fifths.
 
     Olivier (2023), section 7.5.2, has those two.
@@ -95,7 +95,7 @@ class Share:
             )
 
     @classmethod
-    def parse(cls, text: str) -> Share:
+    def parse(cls, text: str) -> AdversarialShare:
         try:
             values = tuple(float(part) for part in text.split(","))
         except ValueError:
@@ -129,7 +129,7 @@ class Adversary:
 
     attack: Attack
     budget: Budget
-    share: Share = Share((1.0,))
+    share: AdversarialShare = AdversarialShare((1.0,))
     judge: Attack | None = None
 
     def as_judge(self) -> Adversary:
@@ -154,7 +154,9 @@ class Adversary:
         return clean.with_waveforms(waveforms)
 
 
-def make_adversary(kind: str, budget: Budget, *, steps: int = 7, share: Share | None = None) -> Adversary:
+def make_adversary(
+    kind: str, budget: Budget, *, steps: int = 7, share: AdversarialShare | None = None
+) -> Adversary:
     """`fgsm`: one step of 1.25 radii from a random start (Wong et al. 2020); `pgd`: `steps` steps from one
     (Madry et al. 2018), 2.5 radii long in all.
 
@@ -167,7 +169,7 @@ def make_adversary(kind: str, budget: Budget, *, steps: int = 7, share: Share | 
     attack = Pgd(steps=steps, step=1.25 if steps == 1 else 2.5 / max(steps, 1), random_start=True)
     longer = max(steps, JUDGE_STEPS)
     judge = Pgd(steps=longer, step=2.5 / longer, random_start=True)
-    return Adversary(attack, budget, share or Share((1.0,)), judge)
+    return Adversary(attack, budget, share or AdversarialShare((1.0,)), judge)
 
 
 @final
@@ -179,7 +181,7 @@ class Hardening:
     front: transforms that the model hears through, in training as in use, such as a low-pass filter.
     """
 
-    noise: Noise | None = None
+    noise: TrainingNoise | None = None
     front: tuple[Transform, ...] = ()
     adversary: Adversary | None = None
 

@@ -15,8 +15,8 @@ from torch.nn import functional
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.target import Target
 from sottovoce.errors import InputError
-from sottovoce.targets.classifier import Classifier, by_length
-from sottovoce.targets.ctc import Ctc, Vocabulary
+from sottovoce.targets.families.classifier import Classifier, by_length
+from sottovoce.targets.families.ctc import Ctc, Vocabulary
 
 Reading = Callable[[nn.Module, AudioBatch], Tensor]
 """Scores `(batch, classes)` that a module gives to a batch."""

@@ -30,12 +30,12 @@ from sottovoce.training.checkpoint import (
     set_random_state,
     write_whole,
 )
+from sottovoce.training.gpu_workers import Workers, gather_workers
 from sottovoce.training.hardening import Hardening, pick
-from sottovoce.training.judging import Figures, Judge, gain, measure_of, watched
 from sottovoce.training.learner import Learner
-from sottovoce.training.recipe import Data, Progress, Recipe, Report, learning_rate
-from sottovoce.training.sources import Clips, ClipSource, Labelled, Source, check_clips
-from sottovoce.training.workers import Workers, gather_workers
+from sottovoce.training.recipe import Data, TrainingProgress, TrainingRecipe, TrainingReport, learning_rate
+from sottovoce.training.sources import ClipsInMemory, ClipSource, Labelled, Source, check_clips
+from sottovoce.training.validation_figures import Figures, Validator, gain, measure_of, watched
 
 CHECKPOINT, WEIGHTS, REPORT = "checkpoint.pt", "model.safetensors", "report.json"
 
@@ -43,21 +43,21 @@ CHECKPOINT, WEIGHTS, REPORT = "checkpoint.pt", "model.safetensors", "report.json
 def fit(
     learner: Learner,
     train: Source,
-    valid: Clips,
+    valid: ClipsInMemory,
     *,
     out: Path,
-    recipe: Recipe | None = None,
+    recipe: TrainingRecipe | None = None,
     hardening: Hardening | None = None,
     device: torch.device | str = "cpu",
     resume: bool = False,
     tensorboard: bool = False,
     log: Callable[[str], None] = print,
-) -> Report:
+) -> TrainingReport:
     """Train, and write `checkpoint.pt`, `model.safetensors` and `report.json` into a folder.
 
     The learner is left with the weights that were written. resume: go on from the folder's checkpoint.
     """
-    recipe, hardening = recipe or Recipe(), hardening or Hardening()
+    recipe, hardening = recipe or TrainingRecipe(), hardening or Hardening()
     target = learner.target()
     if isinstance(train, ClipSource):
         check_clips(train.clips, target, "training")
@@ -77,7 +77,7 @@ def fit(
     # Dropout draws from torch's own state, which is put back afterwards.
     with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):
         torch.manual_seed(recipe.seed + workers.rank)
-        judge = Judge(
+        judge = Validator(
             clips=valid.to(place),
             hardening=hardening,
             size=recipe.batch_size,
@@ -85,7 +85,7 @@ def fit(
             seed=recipe.seed,
         )
         tell = log if workers.first else _silent
-        run = Run(learner, train.to(place), judge, recipe, hardening, data, workers, out, tell)
+        run = TrainingRun(learner, train.to(place), judge, recipe, hardening, data, workers, out, tell)
         run.begin(resume)
         board = open_board(out / "tensorboard", purge_step=run.progress.step + 1) if open_board else None
         while not run.over:
@@ -101,15 +101,15 @@ def fit(
 
 
 @final
-class Run:
+class TrainingRun:
     """A run under way."""
 
     def __init__(
         self,
         learner: Learner,
         train: Source,
-        judge: Judge,
-        recipe: Recipe,
+        judge: Validator,
+        recipe: TrainingRecipe,
         hardening: Hardening,
         data: Data,
         workers: Workers,
@@ -119,7 +119,7 @@ class Run:
         self.learner, self.train, self.judge = learner, train, judge
         self.recipe, self.hardening, self.data, self.workers = recipe, hardening, data, workers
         self.out, self.log = out, log
-        self.progress = Progress()
+        self.progress = TrainingProgress()
         learner.module.requires_grad_(True)
         self.wrapped = workers.wrap(learner.module)
         self.average = None
@@ -199,7 +199,7 @@ class Run:
             self.log(f"stopped: {progress.stale} judgements in a row were no better")
         return scalars
 
-    def finish(self) -> Report:
+    def finish(self) -> TrainingReport:
         """Put the best weights into the learner, write them and the report."""
         module = self.learner.module
         module.load_state_dict(self.best)
@@ -209,7 +209,7 @@ class Run:
         module.requires_grad_(False).eval()
         figures = self.workers.agree(self.judge(self.learner.target()) if self.workers.first else {})
         progress, place = self.progress, self.workers.device
-        report = Report(
+        report = TrainingReport(
             about=self.learner.describe(),
             hardening=self.hardening.describe(),
             recipe=asdict(self.recipe),
@@ -315,8 +315,10 @@ class Run:
         check_settings(path, asdict(self.recipe), state["recipe"])
         check_settings(path, self.hardening.describe(), state["hardening"])
         check_data(path, self.data, state.get("data", {}))
-        known = {item.name for item in fields(Progress)}
-        self.progress = Progress(**{key: value for key, value in state["progress"].items() if key in known})
+        known = {item.name for item in fields(TrainingProgress)}
+        self.progress = TrainingProgress(
+            **{key: value for key, value in state["progress"].items() if key in known}
+        )
         self.before = {name: Interval(*numbers) for name, numbers in state["before"].items()}
         self.learner.module.load_state_dict(state["module"])
         if self.average:

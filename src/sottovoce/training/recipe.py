@@ -17,7 +17,7 @@ Data = Mapping[str, Mapping[str, Any]]
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class TrainingRecipe:
     """Everything that shapes a run besides model, data, hardening and device.
 
     epochs, minutes: how long; with both, whichever is over first. The learning rate has come down to zero
@@ -64,7 +64,7 @@ class Recipe:
 
 
 @dataclass(kw_only=True)
-class Progress:
+class TrainingProgress:
     """How far a run has come."""
 
     epoch: int = 0
@@ -79,7 +79,7 @@ class Progress:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class TrainingReport:
     """What a run came to, on validation clips: before, and with the weights that were kept and written."""
 
     about: dict[str, str]
@@ -105,7 +105,7 @@ class Report:
         return json.dumps(content, indent=2) + "\n"
 
 
-def learning_rate(recipe: Recipe, step: int, spent: float) -> float:
+def learning_rate(recipe: TrainingRecipe, step: int, spent: float) -> float:
     """Up in a straight line over the first steps, down along a cosine as `spent` of training goes to 1."""
     risen = min(1.0, step / max(recipe.warm_up_steps, 1))
     return recipe.learning_rate * risen * 0.5 * (1.0 + math.cos(math.pi * min(spent, 1.0)))

@@ -24,9 +24,9 @@ from sottovoce.core.transform import Transform
 from sottovoce.data.corpora import open_corpus
 from sottovoce.data.load import Corpus
 from sottovoce.errors import InputError
-from sottovoce.training.recogniser_errors import Heard, listen
-from sottovoce.training.recogniser_pack import load_pack
-from sottovoce.training.strings import SAMPLE_RATE, Bank, Style, draw_plan, render
+from sottovoce.training.recogniser.recogniser_errors import JudgedClips, listen
+from sottovoce.training.recogniser.recogniser_pack import load_pack
+from sottovoce.training.recogniser.word_strings import SAMPLE_RATE, ItemBank, Style, draw_plan, render
 
 FULL_SCALE = 32768.0
 CHUNK = 256
@@ -56,7 +56,7 @@ class Labelled:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Clips:
+class ClipsInMemory:
     """Clips of different lengths in memory: clip `i` is the next `lengths[i]` of `samples`.
 
     samples: int16 `(all,)`, on the device that batches are wanted on. lengths: int64 `(n,)`, on the CPU.
@@ -82,7 +82,7 @@ class Clips:
         """Which clips these are, for a report and a checkpoint."""
         return _describe(self.name, zip(self.ids, self.labels, self.sounds, strict=True))
 
-    def to(self, device: torch.device | str) -> Clips:
+    def to(self, device: torch.device | str) -> ClipsInMemory:
         return replace(self, samples=self.samples.to(device))
 
     def batch(self, places: Sequence[int]) -> Labelled:
@@ -112,14 +112,14 @@ def hold_clips(
     ids: Sequence[str],
     sample_rate: int,
     name: str = "",
-) -> Clips:
+) -> ClipsInMemory:
     """Single clips, int16 `(time,)`, in memory. name: of the corpus, for reports."""
     lengths = np.array([len(waveform) for waveform in waveforms], dtype=np.int64)
     samples = torch.from_numpy(np.concatenate(waveforms))
-    return Clips(samples, lengths, tuple(labels), tuple(ids), sample_rate, name)
+    return ClipsInMemory(samples, lengths, tuple(labels), tuple(ids), sample_rate, name)
 
 
-def hold_corpus(corpus: Corpus, sample_rate: int, *, log: Callable[[str], None] = print) -> Clips:
+def hold_corpus(corpus: Corpus, sample_rate: int, *, log: Callable[[str], None] = print) -> ClipsInMemory:
     """A corpus in memory at a sample rate; a clip that cannot be read is named and left out."""
     found = []
     for clips, failures in corpus.chunks(CHUNK, sample_rate):
@@ -135,7 +135,7 @@ def hold_corpus(corpus: Corpus, sample_rate: int, *, log: Callable[[str], None] 
     return hold_clips(waveforms, labels, ids, sample_rate, corpus.name)
 
 
-def hold_heard(heard: Heard) -> Clips:
+def hold_heard(heard: JudgedClips) -> ClipsInMemory:
     """Rendered clips in memory, rounded to 16 bits."""
     steps = (heard.waveforms * FULL_SCALE).round().clamp(-FULL_SCALE, FULL_SCALE - 1).to(torch.int16)
     waveforms = [row[:length].numpy() for row, length in zip(steps, heard.lengths.tolist(), strict=True)]
@@ -143,7 +143,7 @@ def hold_heard(heard: Heard) -> Clips:
     return hold_clips(waveforms, heard.texts, ids, SAMPLE_RATE, "strings")
 
 
-def check_clips(clips: Clips, target: Target, what: str) -> None:
+def check_clips(clips: ClipsInMemory, target: Target, what: str) -> None:
     """Refuse clips that the target cannot hear or name."""
     if clips.sample_rate != target.sample_rate:
         raise InputError(
@@ -165,7 +165,7 @@ def check_clips(clips: Clips, target: Target, what: str) -> None:
         )
 
 
-def check_apart(train: Clips, valid: Clips, log: Callable[[str], None] = print) -> None:
+def check_apart(train: ClipsInMemory, valid: ClipsInMemory, log: Callable[[str], None] = print) -> None:
     """Refuse validation clips that training hears too, under whatever name; a few copies, which published
     corpora have as well, are only told of."""
     heard = {sound for sound in train.sounds if sound}
@@ -214,7 +214,7 @@ class ClipSource(Source):
     change: what happens to clips each time, such as `Jitter`; None leaves them as they are.
     """
 
-    clips: Clips
+    clips: ClipsInMemory
     change: Transform | None = None
 
     def describe(self) -> dict[str, Any]:
@@ -241,7 +241,7 @@ class StringSource(Source):
     sentence_share: how much of a batch is sentences.
     """
 
-    bank: Bank
+    bank: ItemBank
     style: Style = field(default_factory=Style)
     sentence_share: float = 0.5
     epoch_steps: int = 200
@@ -272,14 +272,14 @@ class StringSource(Source):
             yield _changed(Labelled(batch, plan.texts), self.change, turn.turn("change"))
 
 
-def open_strings(folder: Path, change: Transform | None = None) -> tuple[StringSource, Clips]:
+def open_strings(folder: Path, change: Transform | None = None) -> tuple[StringSource, ClipsInMemory]:
     """What the embedded recogniser is trained on, a folder of part-N.npz: its batches, and strings of other
     words to judge by."""
     data = load_pack(folder)
     missing = {"train", "valid"} - set(data.split.tolist())
     if missing:
         raise InputError(f"{folder} has no {' and no '.join(sorted(missing))} items; pack all three splits.")
-    train, valid = (Bank(data.part(data.split == split)) for split in ("train", "valid"))
+    train, valid = (ItemBank(data.part(data.split == split)) for split in ("train", "valid"))
     style = Style(sentences=(1, 2), speed=(0.88, 1.14))
     heard = listen(valid, strings=VALID_STRINGS)
     judged = replace(heard, waveforms=_levelled(heard.waveforms))
@@ -294,7 +294,7 @@ def open_clips(
     *,
     settle: Callable[[Corpus], Corpus] = lambda corpus: corpus,
     log: Callable[[str], None] = print,
-) -> tuple[Source, Clips]:
+) -> tuple[Source, ClipsInMemory]:
     """Training batches and validation clips by name: two corpora that share no clip, or one folder of
     part-N.npz.
 

@@ -18,13 +18,12 @@ from sottovoce.core.transform import Transform
 from sottovoce.data.corpora import open_corpus
 from sottovoce.defenses.filters import BiquadLowPass, IdealLowPass
 from sottovoce.errors import InputError, UnknownName
-from sottovoce.training import keyword_pack
-from sottovoce.training.hardening import Hardening, Share, make_adversary, make_noise, read_sigma
+from sottovoce.training.hardening import AdversarialShare, Hardening, make_adversary, make_noise, read_sigma
+from sottovoce.training.keyword import keyword_pack
 from sottovoce.training.loop import REPORT, WEIGHTS, fit
-from sottovoce.training.models import SCRATCH, SHIPPED, build_learner
-from sottovoce.training.recipe import Recipe, Report
+from sottovoce.training.recipe import TrainingRecipe, TrainingReport
 from sottovoce.training.sources import (
-    Clips,
+    ClipsInMemory,
     ClipSource,
     Jitter,
     Source,
@@ -32,13 +31,14 @@ from sottovoce.training.sources import (
     hold_corpus,
     open_strings,
 )
+from sottovoce.training.trainable_models import SCRATCH, SHIPPED, build_learner
 
 SWING = 2.0
 GAUSSIAN, MAD = 0.1 * SWING, 0.15 * SWING
 SPEAKER_EPS = 0.003 * SWING
 KEYWORD_EPS = 0.002
 RATE = 16_000
-THEN = Share((0.5, 0.8))
+THEN = AdversarialShare((0.5, 0.8))
 
 
 @final
@@ -47,7 +47,7 @@ class Variant:
     """How a model is trained. weights: what it begins with."""
 
     model: str
-    recipe: Recipe
+    recipe: TrainingRecipe
     weights: str = SCRATCH
     hardening: Hardening = field(default_factory=Hardening)
     change: Transform | None = None
@@ -55,7 +55,7 @@ class Variant:
 
 _SPEAKER = Variant(
     model="speaker",
-    recipe=Recipe(
+    recipe=TrainingRecipe(
         epochs=200,
         batch_size=64,
         learning_rate=2e-3,
@@ -75,7 +75,7 @@ _SOUND = replace(
 )
 _KEYWORD = Variant(
     model="keyword",
-    recipe=Recipe(
+    recipe=TrainingRecipe(
         epochs=20,
         batch_size=128,
         learning_rate=5e-4,
@@ -88,7 +88,7 @@ _KEYWORD = Variant(
 )
 _RECOGNISER = Variant(
     model="recogniser",
-    recipe=Recipe(
+    recipe=TrainingRecipe(
         epochs=10,
         batch_size=96,
         learning_rate=3e-4,
@@ -140,7 +140,7 @@ def find_variants(names: list[str]) -> list[str]:
     return found
 
 
-def open_material(variant: Variant, pack: Path) -> tuple[Source, Clips]:
+def open_material(variant: Variant, pack: Path) -> tuple[Source, ClipsInMemory]:
     """Training batches and validation clips: of a recogniser pack (a folder), a keyword pack, or any pack."""
     if variant.model == "recogniser":
         return open_strings(pack, variant.change)
@@ -162,7 +162,7 @@ def _is_keyword_pack(path: Path) -> bool:
         raise InputError(f"{path}: expected a pack (.npz), got {error}; check the path.") from error
 
 
-def _keyword_clips(whole: keyword_pack.Pack, split: str) -> Clips:
+def _keyword_clips(whole: keyword_pack.KeywordPack, split: str) -> ClipsInMemory:
     part = whole.part(whole.split == split)
     if not len(part.clips):
         raise InputError(f"expected {split} clips in the pack, got none; pack all three splits.")
@@ -175,7 +175,7 @@ def adjust(
     *,
     sigma: str | None = None,
     budget: Budget | None = None,
-    share: Share | None = None,
+    share: AdversarialShare | None = None,
 ) -> Variant:
     """The same with other noise, or with an adversary of another budget or share."""
     hardening = variant.hardening
@@ -194,7 +194,7 @@ def adjust(
 
 def train_variant(
     name: str, variant: Variant, pack: Path, out: Path, *, device: str = "cpu", resume: bool = False
-) -> Report:
+) -> TrainingReport:
     """Train one, and leave NAME.safetensors and NAME.json in a folder, what else it wrote in NAME/."""
     train, valid = open_material(variant, pack)
     report = fit(

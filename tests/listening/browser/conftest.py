@@ -62,9 +62,9 @@ class Hall:
     """The server of one study, in a thread of its own, at one port for as long as it lives."""
 
     def __init__(self, path: Path) -> None:
-        from sottovoce.listening.database import default_url, open_engine
-        from sottovoce.listening.stimuli import prepare
-        from sottovoce.listening.study import read_study
+        from sottovoce.listening.server.database import default_url, open_engine
+        from sottovoce.listening.study.stimuli import prepare
+        from sottovoce.listening.study.study_file import read_study
 
         self.study = read_study(path)
         self.shelf = prepare(self.study, path.parent / "cache")
@@ -77,12 +77,12 @@ class Hall:
     def start(self) -> Hall:
         import uvicorn
 
-        from sottovoce.listening.connections import Guard
-        from sottovoce.listening.limits import Limits
-        from sottovoce.listening.server import make_app
+        from sottovoce.listening.server.app import make_app
+        from sottovoce.listening.server.connections import ConnectionLimits
+        from sottovoce.listening.server.limits import Limits
 
         app = make_app(self.study, self.shelf, self.engine, admin_token="an-admin-token-of-tests")
-        config = Guard(Limits()).configure(app, port=self.port, timeout_graceful_shutdown=2)
+        config = ConnectionLimits(Limits()).configure(app, port=self.port, timeout_graceful_shutdown=2)
         self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.server.run, daemon=True)
         self.thread.start()
@@ -96,7 +96,7 @@ class Hall:
         self.thread.join(10)
 
     def rows(self) -> list[Any]:
-        from sottovoce.listening.database import read_answers
+        from sottovoce.listening.server.database import read_answers
 
         return read_answers(self.engine)
 

@@ -193,7 +193,7 @@ class Command:
 @pytest.mark.slow
 def test_a_server_killed_in_the_middle_of_an_answer(visit: Any, maker: Any, short: Any) -> None:
     """kill -9 with the answer on its way; the same command again, and the session goes on."""
-    from sottovoce.listening.database import default_url, open_engine, read_answers
+    from sottovoce.listening.server.database import default_url, open_engine, read_answers
 
     path = maker.write(short)
     server = Command(path)

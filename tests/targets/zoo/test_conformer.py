@@ -10,11 +10,19 @@ import torch
 
 from sottovoce.errors import InputError
 from sottovoce.targets.zoo import conformer
-from sottovoce.targets.zoo.conformer import SHORTEST, TOKENS, Conformer, Size, count_output, rotate, subsample
-from sottovoce.targets.zoo_recogniser import VOCABULARY, recogniser, spell_with
+from sottovoce.targets.zoo.conformer import (
+    SHORTEST,
+    TOKENS,
+    Conformer,
+    ConformerSize,
+    count_output,
+    rotate,
+    subsample,
+)
+from sottovoce.targets.zoo.recogniser_targets import VOCABULARY, recogniser, spell_with
 from sottovoce.testing import check_target
 
-SMALL = Size(bands=20, maps=8, width=16, blocks=2, heads=2, kernel=5)
+SMALL = ConformerSize(bands=20, maps=8, width=16, blocks=2, heads=2, kernel=5)
 
 
 def small(seed: int = 0) -> Conformer:
@@ -86,9 +94,9 @@ def test_the_vocabulary_is_blank_space_apostrophe_and_letters() -> None:
 
 def test_sizes_that_cannot_be_split_are_refused() -> None:
     with pytest.raises(InputError, match="expected a width that 8 divides"):
-        Size(width=100, heads=4)
+        ConformerSize(width=100, heads=4)
     with pytest.raises(InputError, match="odd kernel"):
-        Size(kernel=16)
+        ConformerSize(kernel=16)
 
 
 def test_weights_are_stored_in_16_bits_and_run_in_32(tmp_path: Path) -> None:

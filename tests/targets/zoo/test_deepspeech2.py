@@ -9,8 +9,8 @@ import safetensors.torch
 import torch
 
 from sottovoce.errors import InputError
-from sottovoce.targets.zoo.deepspeech2 import DeepSpeech2, Size, count_output
-from sottovoce.targets.zoo_recogniser import deepspeech2
+from sottovoce.targets.zoo.deepspeech2 import DeepSpeech2, DeepSpeech2Size, count_output
+from sottovoce.targets.zoo.recogniser_targets import deepspeech2
 from sottovoce.testing import check_target
 
 
@@ -18,7 +18,7 @@ from sottovoce.testing import check_target
 def weights(tmp_path: Path) -> str:
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = DeepSpeech2(Size(maps=2, layers=5, width=8))
+        model = DeepSpeech2(DeepSpeech2Size(maps=2, layers=5, width=8))
     state = model.state_dict()
     # Fresh weights say one letter everywhere; sharper ones give texts to compare.
     state["output.weight"] *= 8.0
@@ -44,7 +44,9 @@ def test_it_keeps_the_contract(weights: str) -> None:
 
 
 def test_parameters_by_hand() -> None:
-    count = sum(value.numel() for value in DeepSpeech2(Size(maps=2, layers=2, width=8)).parameters())
+    count = sum(
+        value.numel() for value in DeepSpeech2(DeepSpeech2Size(maps=2, layers=2, width=8)).parameters()
+    )
     # Convolutions 2*(11*41+1) and 2*(2*11*21+1); norm 2*40; each direction of a layer 4*8*(inputs+8+2), with
     # 40 and then 16 inputs; norm 2*16; output 29*17.
     assert count == 904 + 926 + 80 + 2 * 32 * (50 + 26) + 32 + 493

@@ -7,7 +7,7 @@ import pytest
 import scipy.signal
 import torch
 
-from sottovoce.targets.zoo.detector import (
+from sottovoce.targets.zoo.detector_networks import (
     CLASSES,
     FLATTENED,
     FLOOR,

@@ -15,8 +15,8 @@ from torch import nn
 from sottovoce.errors import InputError
 from sottovoce.targets.zoo import keyword_cnn
 from sottovoce.targets.zoo.keyword_cnn import CLASSES, KeywordCnn
-from sottovoce.training.keyword import predict
-from sottovoce.training.keyword_pack import make_silence, read_clip, read_folder
+from sottovoce.training.keyword.keyword_pack import make_silence, read_clip, read_folder
+from sottovoce.training.keyword.train_keyword import predict
 
 CLIPS = Path(str(resources.files("sottovoce.data"))) / "clips"
 ROOT = Path(__file__).parents[3]

@@ -10,8 +10,8 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.target import check_clips
 from sottovoce.data.sound_recipes import RECIPES
 from sottovoce.errors import InputError
+from sottovoce.targets.zoo.classifier_targets import tell_sounds
 from sottovoce.targets.zoo.sound_cnn import CLASSES, SoundCnn
-from sottovoce.targets.zoo_classifiers import tell_sounds
 from sottovoce.testing import check_target
 
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from sottovoce.targets.zoo.classifier_targets import tell_speakers
 from sottovoce.targets.zoo.speaker_cnn import CLASSES, SpeakerCnn
 from sottovoce.targets.zoo.spectrogram import Spectrogram
-from sottovoce.targets.zoo_classifiers import tell_speakers
 from sottovoce.testing import check_target
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Self
 
-from sottovoce.auditing.bench import Bench
-from sottovoce.auditing.task import Done, Lost, Task
+from sottovoce.auditing.run.executor import Executor
+from sottovoce.auditing.run.tasks import FinishedTask, LostTask, Task
 from sottovoce.core.target import Target
 
 
@@ -22,19 +22,19 @@ class Engine(ABC):
 
     workers: int = 1
     device: str = "auto"
-    bench: Bench | None = None
+    bench: Executor | None = None
 
     @abstractmethod
     def offer(self, model: str, target: Target) -> None:
         """The target of plans with this `model`, open in this process; an engine may have no use for it."""
 
     @abstractmethod
-    def run(self, tasks: Iterable[Task], stop: Callable[[], bool]) -> Iterator[Done | Lost]:
+    def run(self, tasks: Iterable[Task], stop: Callable[[], bool]) -> Iterator[FinishedTask | LostTask]:
         """What came of each task, in the order in which they end.
 
         Tasks are taken one by one, never many more than there are workers. Once `stop()` is true no other is
         taken, and what is under way is waited for and handed back. A task over which a worker died is
-        `Lost`; the engine itself goes on. A mistake that no other try can mend is raised.
+        `LostTask`; the engine itself goes on. A mistake that no other try can mend is raised.
         """
 
     @abstractmethod

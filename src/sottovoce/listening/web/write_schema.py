@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
-from sottovoce.listening import protocol
+from sottovoce.listening.session import protocol
 
 
 class _Filled(GenerateJsonSchema):

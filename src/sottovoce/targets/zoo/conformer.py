@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sottovoce.errors import InputError
-from sottovoce.targets.padding import inside, windows
+from sottovoce.targets.adapters.unpadded_layers import inside, windows
 from sottovoce.targets.zoo.log_mel import HOP, WINDOW, LogMel, count_frames
-from sottovoce.targets.zoo.shipped import PLAIN, fill
+from sottovoce.targets.zoo.shipped_weights import PLAIN, fill
 
 VARIANTS = (PLAIN, "noisy", "pgd")
 SAMPLE_RATE = 16_000
@@ -32,7 +32,7 @@ SHORTEST = WINDOW + 6 * HOP
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
+class ConformerSize:
     """How large a Conformer is. The default is the shipped one."""
 
     bands: int = 80
@@ -78,7 +78,7 @@ class Subsampling(nn.Module):
     They pad nothing, so a frame inside a clip sees frames inside that clip alone.
     """
 
-    def __init__(self, size: Size) -> None:
+    def __init__(self, size: ConformerSize) -> None:
         super().__init__()
         self.first = nn.Conv2d(1, size.maps, kernel_size=3, stride=2)
         self.second = nn.Conv2d(size.maps, size.maps, kernel_size=3, stride=2)
@@ -95,7 +95,7 @@ class Subsampling(nn.Module):
 class FeedForward(nn.Module):
     """Section 2.3: normalise, widen, swish, narrow."""
 
-    def __init__(self, size: Size, dropout: float) -> None:
+    def __init__(self, size: ConformerSize, dropout: float) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(size.width)
         self.widen = nn.Linear(size.width, size.expansion * size.width)
@@ -111,7 +111,7 @@ class FeedForward(nn.Module):
 class SelfAttention(nn.Module):
     """Section 2.1: every frame looks at all frames of its clip."""
 
-    def __init__(self, size: Size, dropout: float) -> None:
+    def __init__(self, size: ConformerSize, dropout: float) -> None:
         super().__init__()
         self.heads = size.heads
         self.norm = nn.LayerNorm(size.width)
@@ -132,7 +132,7 @@ class SelfAttention(nn.Module):
 class Convolution(nn.Module):
     """Section 2.2: gate, convolve each feature over time, swish, mix."""
 
-    def __init__(self, size: Size, dropout: float) -> None:
+    def __init__(self, size: ConformerSize, dropout: float) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(size.width)
         self.gate = nn.Linear(size.width, 2 * size.width)
@@ -152,10 +152,10 @@ class Convolution(nn.Module):
 
 
 @final
-class Block(nn.Module):
+class ConformerBlock(nn.Module):
     """Section 2.4, equation 1."""
 
-    def __init__(self, size: Size, dropout: float) -> None:
+    def __init__(self, size: ConformerSize, dropout: float) -> None:
         super().__init__()
         self.before = FeedForward(size, dropout)
         self.attention = SelfAttention(size, dropout)
@@ -174,13 +174,13 @@ class Block(nn.Module):
 class Conformer(nn.Module):
     """Waveforms `(batch, time)` at 16 kHz to log probabilities of tokens, one row in 40 ms."""
 
-    def __init__(self, size: Size | None = None, *, dropout: float = 0.1) -> None:
+    def __init__(self, size: ConformerSize | None = None, *, dropout: float = 0.1) -> None:
         super().__init__()
-        size = size or Size()
+        size = size or ConformerSize()
         self.mel = LogMel(bands=size.bands)
         self.subsampling = Subsampling(size)
         self.drop = nn.Dropout(dropout)
-        self.blocks = nn.ModuleList([Block(size, dropout) for _ in range(size.blocks)])
+        self.blocks = nn.ModuleList([ConformerBlock(size, dropout) for _ in range(size.blocks)])
         self.output = nn.Linear(size.width, TOKENS)
 
     def forward(self, waveforms: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from sottovoce.targets.padding import inside
+from sottovoce.targets.adapters.unpadded_layers import inside
 from sottovoce.targets.zoo.conformer import TOKENS
 from sottovoce.targets.zoo.log_mel import LogMel
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
+class DeepSpeech2Size:
     """How large a Deep Speech 2 is; the default has 30 million weights."""
 
     bands: int = 80
@@ -39,9 +39,9 @@ class DeepSpeech2(nn.Module):
     Tokens are those of the Conformer: blank, space, apostrophe and letters.
     """
 
-    def __init__(self, size: Size | None = None) -> None:
+    def __init__(self, size: DeepSpeech2Size | None = None) -> None:
         super().__init__()
-        size = size or Size()
+        size = size or DeepSpeech2Size()
         self.mel = LogMel(bands=size.bands)
         self.first = nn.Conv2d(1, size.maps, kernel_size=(11, 41), stride=(2, 2), padding=(5, 20))
         self.second = nn.Conv2d(size.maps, size.maps, kernel_size=(11, 21), stride=(1, 2), padding=(5, 10))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from sottovoce.errors import InputError
 from sottovoce.targets.zoo.mfcc import Mfcc
-from sottovoce.targets.zoo.shipped import PLAIN, fill
+from sottovoce.targets.zoo.shipped_weights import PLAIN, fill
 
 CLASSES = (
     "silence",

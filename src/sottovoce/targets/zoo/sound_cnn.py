@@ -14,8 +14,8 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from sottovoce.targets.padding import windows
-from sottovoce.targets.zoo.shipped import PLAIN, fill
+from sottovoce.targets.adapters.unpadded_layers import windows
+from sottovoce.targets.zoo.shipped_weights import PLAIN, fill
 from sottovoce.targets.zoo.spectrogram import SAMPLE_RATE, WINDOW, Spectrogram, average, begin, silence
 
 CLASSES = (

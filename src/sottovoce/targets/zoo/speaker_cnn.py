@@ -14,12 +14,11 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from sottovoce.targets.zoo.shipped import PLAIN, fill
+from sottovoce.data.sound_corpora import SPEAKERS
+from sottovoce.targets.zoo.shipped_weights import PLAIN, fill
 from sottovoce.targets.zoo.spectrogram import BINS, WINDOW, Spectrogram, average, begin, silence
 
-_NUMBERS: tuple[int, ...] = (1, 3, 4, 6, 10, 11, 12, 13, 15, 16, 18, 19, 20, 21, 22, 23, 24, 26, 27, 30)
-_NUMBERS += (33, 34, 35, 36, 38, 39, 40, 41, 43, 44, 45, 46, 48, 50, 51, 53, 54, 58, 59, 60)
-CLASSES = tuple(f"{number:02d}" for number in _NUMBERS)
+CLASSES = SPEAKERS
 """The speakers of AudioMNIST that it knows."""
 VARIANTS = (PLAIN, "lowpass", "biquad", "gaussian", "mad", "adversarial")
 SHORTEST = WINDOW

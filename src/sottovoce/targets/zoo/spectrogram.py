@@ -13,7 +13,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from sottovoce.targets.padding import inside, windows
+from sottovoce.targets.adapters.unpadded_layers import inside, windows
 from sottovoce.targets.zoo.mfcc import EPSILON, mel_filters
 
 SAMPLE_RATE = 16_000

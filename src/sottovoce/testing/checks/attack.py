@@ -15,10 +15,10 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import L2, Ball, Budget, DbMax, LInf, Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade, Force, Goal
-from sottovoce.core.grid import round_clean
+from sottovoce.core.quantisation import round_clean
 from sottovoce.core.target import Target
 from sottovoce.errors import BudgetError, InputError
-from sottovoce.metrics.signal import snr_db
+from sottovoce.metrics.signal_distortion import snr_db
 from sottovoce.testing.checks.target import scorer_of
 from sottovoce.testing.clips import clips_for, widened
 from sottovoce.testing.guards import check_random_state, handed_back, unchanged

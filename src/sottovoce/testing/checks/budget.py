@@ -9,7 +9,7 @@ from sottovoce.core.attack import within
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget, Snr
 from sottovoce.core.draws import Draws
-from sottovoce.core.grid import on_grid
+from sottovoce.core.quantisation import on_grid
 from sottovoce.testing.clips import example_clips, misnamed, widened
 from sottovoce.testing.guards import check_random_state, handed_back
 from sottovoce.testing.laws import ContractError, Law, gap, require

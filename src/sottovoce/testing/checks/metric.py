@@ -13,8 +13,8 @@ import torch
 from sottovoce.core.attack import Trial
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.grid import round_clean
 from sottovoce.core.metric import Metric
+from sottovoce.core.quantisation import round_clean
 from sottovoce.core.target import Says
 from sottovoce.testing.clips import example_clips, misnamed, widened
 from sottovoce.testing.guards import check_random_state, handed_back, unchanged

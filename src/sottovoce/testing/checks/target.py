@@ -11,7 +11,7 @@ from torch import Tensor
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.target import Scores, Target, check_clips
-from sottovoce.errors import InputError, MissingPower
+from sottovoce.errors import InputError, MissingCapability
 from sottovoce.testing.checks.powers import check_powers
 from sottovoce.testing.clips import clips_for, misnamed, widened
 from sottovoce.testing.guards import check_random_state, handed_back, in_training_mode, unchanged
@@ -21,7 +21,7 @@ DRAWS = Draws(7, ("contract",))
 
 
 @dataclass(frozen=True)
-class Answer:
+class TargetAnswers:
     """All that a target says to a batch, clip by clip, so that batches of other shapes can be compared."""
 
     loss: Tensor
@@ -29,16 +29,16 @@ class Answer:
     texts: tuple[str, ...]
     scores: Tensor | None
 
-    def select(self, rows: Sequence[int]) -> Answer:
+    def select(self, rows: Sequence[int]) -> TargetAnswers:
         picked = list(rows)
-        return Answer(
+        return TargetAnswers(
             self.loss[picked],
             tuple(self.gradients[row] for row in picked),
             tuple(self.texts[row] for row in picked),
             None if self.scores is None else self.scores[picked],
         )
 
-    def difference(self, other: Answer, tolerance: float) -> str | None:
+    def difference(self, other: TargetAnswers, tolerance: float) -> str | None:
         """What differs by more than the tolerance, in words; None: nothing."""
         if gap(other.loss, self.loss) > tolerance:
             return f"loss ({self.loss.tolist()} and {other.loss.tolist()})"
@@ -92,7 +92,7 @@ def check_target(
     _check_input(target)
 
 
-def ask(target: Target, batch: AudioBatch, labels: Sequence[str]) -> Answer:
+def ask(target: Target, batch: AudioBatch, labels: Sequence[str]) -> TargetAnswers:
     """Loss, gradient, scores where there are any, and text. The gradient is taken as an attack takes it."""
     leaf = batch.waveforms.detach().clone().requires_grad_()
     heard = batch.with_waveforms(leaf)
@@ -106,14 +106,14 @@ def ask(target: Target, batch: AudioBatch, labels: Sequence[str]) -> Answer:
         scores = None if scorer is None else scorer.scores(batch, draws=DRAWS)
     lengths = batch.lengths.tolist()
     gradients = tuple(row[:length] for row, length in zip(gradient, lengths, strict=True))
-    return Answer(loss.detach(), gradients, tuple(texts), scores)
+    return TargetAnswers(loss.detach(), gradients, tuple(texts), scores)
 
 
 def scorer_of(target: Target) -> Scores | None:
     """The target's scores, where it has that power."""
     try:
         return target.power(Scores)
-    except MissingPower:
+    except MissingCapability:
         return None
 
 
@@ -145,7 +145,7 @@ def _check_shapes(target: Target, batch: AudioBatch, labels: Sequence[str]) -> N
 
 
 def _check_training_mode(
-    target: Target, batch: AudioBatch, labels: Sequence[str], whole: Answer, tolerance: float
+    target: Target, batch: AudioBatch, labels: Sequence[str], whole: TargetAnswers, tolerance: float
 ) -> None:
     """A user may hand over a module in training mode: it is used in evaluation mode and handed back as is."""
     with in_training_mode(target), unchanged(target):
@@ -155,7 +155,7 @@ def _check_training_mode(
     require(difference is None, Law.UNCHANGED, detail)
 
 
-def _check_gradient(batch: AudioBatch, whole: Answer) -> None:
+def _check_gradient(batch: AudioBatch, whole: TargetAnswers) -> None:
     for name, gradient in zip(batch.ids, whole.gradients, strict=True):
         require(
             bool(torch.isfinite(gradient).all()), Law.GRADIENT, f"Clip {name!r} has NaN or infinity in it."
@@ -167,7 +167,7 @@ def _check_gradient(batch: AudioBatch, whole: Answer) -> None:
         )
 
 
-def _check_labels(target: Target, batch: AudioBatch, labels: Sequence[str], whole: Answer) -> None:
+def _check_labels(target: Target, batch: AudioBatch, labels: Sequence[str], whole: TargetAnswers) -> None:
     """Another label has another loss."""
     others = _other_labels(target, labels)
     with torch.no_grad():
@@ -212,7 +212,7 @@ def check_leak(peaks: Tensor, row: int, what: str, batch: AudioBatch) -> None:
 
 
 def _check_batches(
-    target: Target, batch: AudioBatch, labels: Sequence[str], whole: Answer, tolerance: float
+    target: Target, batch: AudioBatch, labels: Sequence[str], whole: TargetAnswers, tolerance: float
 ) -> None:
     count = len(batch)
     backwards = list(reversed(range(count)))
@@ -229,7 +229,7 @@ def _check_batches(
         raise ContractError(Law.SOUND, f"Under another clip's name {where} has another {difference}.")
 
 
-def _check_sound(target: Target, batch: AudioBatch, labels: Sequence[str], whole: Answer) -> None:
+def _check_sound(target: Target, batch: AudioBatch, labels: Sequence[str], whole: TargetAnswers) -> None:
     """Every name with another clip's sound, for a random target: its answers depend on names too, so they
     can be anything but what was said under the name before."""
     rows = [*range(1, len(batch)), 0]

@@ -12,9 +12,9 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Budget, LInf, Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade, Goal
-from sottovoce.core.grid import round_clean
+from sottovoce.core.quantisation import round_clean
 from sottovoce.core.target import Target
-from sottovoce.core.universal import Perturbation, UniversalAttack
+from sottovoce.core.universal_attack import Perturbation, UniversalAttack
 from sottovoce.testing.checks.attack import check_examples, check_inside
 from sottovoce.testing.clips import clips_for, example_clips
 from sottovoce.testing.guards import check_random_state, handed_back, unchanged

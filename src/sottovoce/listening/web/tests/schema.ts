@@ -4,7 +4,7 @@ import schema from "../protocol.schema.json";
 const ajv = new Ajv({ strict: false });
 ajv.addSchema(schema, "protocol");
 
-/** What is wrong with a message, by the schema of listening/protocol.py; nothing when it fits. */
+/** What is wrong with a message, by the schema of listening/session/protocol.py; nothing when it fits. */
 export function faults(name: "Answer" | "Next" | "Joined" | "Join", message: unknown): string[] {
   const check = ajv.compile({ $ref: `protocol#/$defs/${name}` });
   check(message);

@@ -1,0 +1,231 @@
+"""A whole audit: `audit`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sottovoce.api.finished_run import Run
+from sottovoce.api.object_texts import defense_texts, metric_names, numbers, text_of, texts_of
+from sottovoce.api.open_parts import device_of, model_text
+from sottovoce.api.progress import shown
+from sottovoce.api.running import OnePlan, resolve, run_plan, run_plans
+from sottovoce.api.settings import (
+    Way,
+    lay_over,
+    opened,
+    parse_budgets,
+    parse_seeds,
+    plan_settings,
+    refuse_plan_changes,
+)
+from sottovoce.auditing.plan.plan_file import Plan, read_plan
+from sottovoce.auditing.plan.plan_grid import make_grid
+from sottovoce.auditing.run.run_folder import RunFolder
+from sottovoce.auditing.run.run_grid import is_grid
+from sottovoce.core.attack import Attack
+from sottovoce.core.budget import Budget
+from sottovoce.core.goal import Goal
+from sottovoce.core.metric import Metric
+from sottovoce.core.target import Target
+from sottovoce.core.transform import Transform
+from sottovoce.core.universal_attack import UniversalAttack
+from sottovoce.core.vote import Vote
+from sottovoce.errors import InputError
+from sottovoce.registry.part_text import split_list
+from sottovoce.targets.open_target import is_object
+
+AnyAttack = str | Attack | UniversalAttack
+AnyDefense = str | Transform | Vote | Sequence[Transform | Vote]
+Numbers = str | float | Iterable[float]
+StrPath = str | os.PathLike[str]
+BITS = 16
+
+
+def audit(
+    model: str | Target | Sequence[str | Target] | None = None,
+    data: str | Sequence[str] | None = None,
+    *,
+    plan: StrPath | Mapping[str, Any] | None = None,
+    preset: str | None = None,
+    attacks: AnyAttack | Iterable[AnyAttack] | None = None,
+    snr: Numbers | None = None,
+    audible: Numbers | None = None,
+    budgets: str | Budget | Iterable[str | Budget] | None = None,
+    goals: str | Goal | Iterable[str | Goal] | None = None,
+    defenses: AnyDefense | Iterable[AnyDefense] | None = None,
+    average: int | None = None,
+    attackers: str | Iterable[str] | None = None,
+    black_box: str | Attack | None = None,
+    probe: int | None = None,
+    fit: str | None = None,
+    limit: int | None = None,
+    labels: str | None = None,
+    longest: float | None = None,
+    metrics: str | Metric | Iterable[str | Metric | type[Metric]] | None = None,
+    seed: int | None = None,
+    seeds: str | Iterable[int] | None = None,
+    bits: int | None = BITS,
+    batch: int | None = None,
+    audio: str | None = None,
+    exclude: Sequence[Mapping[str, Any]] | None = None,
+    include: Sequence[Mapping[str, Any]] | None = None,
+    gpu_share: float | None = None,
+    out: StrPath | None = None,
+    resume: StrPath | None = None,
+    retry_failed: bool = False,
+    workers: int | None = None,
+    engine: str = "local",
+    address: str | None = None,
+    device: str = "auto",
+    progress: bool = False,
+) -> Run:
+    """Attack a model on clips, measure what was added, and write a report: what `sottovoce audit` does.
+
+    Every argument means what the option of the same name means, and None stands for its default. Parts are
+    texts, such as "pgd(steps=100)", or objects, such as `sv.attacks.Pgd(steps=100)`; both give the same run.
+    A run that was interrupted goes on when it is called again.
+
+    model: what to attack: a text, what `open_model` gave, or several of them, which are compared. A model
+        that no text opens runs in this process alone, is resumed only when it is handed in again with the
+        same `out`, and cannot be claimed on a leaderboard.
+    data: the clips: "embedded", a folder, a CSV, "librispeech:DIR" ...; see `sottovoce parts corpus`.
+    plan: a plan file, or its entries; the other arguments are laid over it.
+    preset: what to run where nothing is said: "quick", "standard" or "paper".
+    attacks: "noise,pgd" or a list; "none" gives clean accuracy or WER alone.
+    snr, audible, budgets: how much may be added: dB, probabilities to be heard, or other budgets.
+    goals, defenses, attackers, black_box, average, fit, metrics, probe, longest, audio: as the options.
+    bits: the grid that examples are rounded to; None keeps floats.
+    limit: at most so many clips. labels: "skip" leaves out clips whose label is no class of the model.
+    exclude, include: rules about cells, as in a plan file.
+    out: the folder of the results; None: runs/<model>-<id of the plan>.
+    resume: a folder whose plan is to be gone on with; then nothing else that changes the plan is given.
+    workers, engine, address, device, gpu_share: who does the work, and where.
+    progress: whether a bar is shown on standard error.
+
+    Returns the `Run`; what failed is in its `trials()` with a reason.
+
+    >>> import sottovoce as sv
+    >>> run = sv.audit("keyword", "embedded", attacks="noise,pgd(steps=5)", snr=[30], limit=2, probe=0,
+    ...                metrics=["success"], out="runs/first")
+    >>> [(row["attack"], row["clips"]) for row in run.summary() if row["metric"] == "success"]
+    [('noise', 2), ('pgd(steps=5)', 2)]
+    """
+    way = Way(device, engine, address, workers, retry_failed)
+    way.check()
+    models = _models(model)
+    known = {text: target for text, target in models if target is not None}
+    options: dict[str, Any] = {
+        "model": [text for text, _ in models] or None, "data": _listed(data), "preset": preset,
+        "attacks": texts_of(attacks, "attack", "universal"), "goals": texts_of(goals, "goal"),
+        "defenses": defense_texts(defenses), "metrics": metric_names(metrics),
+        "attackers": texts_of(attackers, "attack"), "average": average, "fit": fit, "limit": limit,
+        "labels": labels, "longest": longest, "seed": seed, "seeds": _seeds(seeds),
+        "batch": batch, "audio": audio, "probe": probe,
+        "black_box": None if black_box is None else text_of(black_box, "attack"),
+        "budgets": parse_budgets(numbers(snr), numbers(audible), texts_of(budgets, "budget")),
+        "exclude": exclude, "include": include, "gpu_share": gpu_share,
+    }  # fmt: skip
+    if bits != BITS:
+        options["bits"] = bits
+    if resume is not None:
+        others = {**options, "out": out, "plan": plan}
+        if all(is_object(text) for text in known):
+            others.pop("model")
+        refuse_plan_changes([name for name, value in others.items() if value is not None])
+        return _go_on(os.fspath(resume), way, known, progress)
+    aims = {"snr": snr, "audible": audible, "budgets": budgets, "goals": goals}
+    given = [name for name, value in aims.items() if value is not None and attacks is not None]
+    settings = plan_settings(lay_over(_entries(plan), options), given, audible=audible is not None)
+    return _begin(settings, None if out is None else os.fspath(out), _near(way, known), known, progress)
+
+
+def _begin(
+    settings: dict[str, Any], out: str | None, way: Way, known: Mapping[str, Target], progress: bool
+) -> Run:
+    found = resolve(settings, way, known)
+    with opened(out or str(found.folder)) as folder, shown(progress) as (begin, advance):
+        if isinstance(found, OnePlan):
+            run_plan(found.plan, folder, found.target, way, begin, advance)
+        else:
+            _refuse_objects(known)
+            run_plans(found.grid, folder, found.openings, way, begin, advance)
+    return Run(folder)
+
+
+def _go_on(resume: str, way: Way, known: Mapping[str, Target], progress: bool) -> Run:
+    """Run what is left of the plan that a folder holds."""
+    with opened(resume) as folder, shown(progress) as (begin, advance):
+        if is_grid(folder):
+            run_plans(make_grid(read_plan(folder / "plan.yaml")), folder, None, way, begin, advance)
+        else:
+            plan = RunFolder(folder).plan()
+            target = _handed_in(plan, known)
+            run_plan(plan, folder, target, _near(way, known), begin, advance)
+    return Run(folder)
+
+
+def _handed_in(plan: Plan, known: Mapping[str, Target]) -> Target | None:
+    if known and plan.model not in known:
+        raise InputError(
+            f"resume expected the model of its plan, {plan.model}, got {', '.join(known)}; hand in that one."
+        )
+    return known.get(plan.model)
+
+
+def _models(model: Any) -> list[tuple[str, Target | None]]:
+    """Each model as a plan writes it, and itself where it is open."""
+    if model is None:
+        return []
+    if isinstance(model, str):
+        return [(text, None) for text in split_list(model)]
+    return [_model(each) for each in (model if isinstance(model, list | tuple) else [model])]
+
+
+def _model(model: Any) -> tuple[str, Target | None]:
+    if isinstance(model, str):
+        return model, None
+    if isinstance(model, Target):
+        return model_text(model), model
+    raise InputError(
+        "audit expected a text such as 'keyword' or a model from open_model, got "
+        f"{type(model).__name__}; for a torch.nn.Module write audit(open_model(module, "
+        "classes=[...], sample_rate=16000), ...)."
+    )
+
+
+def _near(way: Way, known: Mapping[str, Target]) -> Way:
+    """The same, on the device where a model that was handed in is."""
+    if not known:
+        return way
+    if any(map(is_object, known)) and not way.inline:
+        raise InputError(
+            "audit expected workers=1 and engine='local' with a model that no text opens, got others; other "
+            "processes cannot open it."
+        )
+    devices = {device_of(target) for target in known.values()}
+    return replace(way, device=devices.pop()) if way.device == "auto" and len(devices) == 1 else way
+
+
+def _refuse_objects(known: Mapping[str, Target]) -> None:
+    for text in filter(is_object, known):
+        raise InputError(
+            f"audit expected models that a text opens where there are several, got {text}; audit it alone."
+        )
+
+
+def _entries(plan: StrPath | Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if plan is None or isinstance(plan, Mapping):
+        return plan or {}
+    return read_plan(Path(plan))
+
+
+def _seeds(seeds: str | Iterable[int] | None) -> list[int] | None:
+    return parse_seeds(seeds) if seeds is None or isinstance(seeds, str) else list(seeds)
+
+
+def _listed(data: str | Sequence[str] | None) -> str | list[str] | None:
+    return data if data is None or isinstance(data, str) else list(data)

@@ -1,0 +1,1 @@
+"""The sanity pass: what makes the figures of a run doubtful."""

@@ -1,0 +1,1 @@
+"""Claims as files: made from runs, checked, and guarded against strangers."""

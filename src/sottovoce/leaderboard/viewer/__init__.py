@@ -1,0 +1,1 @@
+"""`sottovoce view`: runs, reports and records in the browser."""

@@ -1,0 +1,1 @@
+"""From answers to statistics, tables, figures and a results page."""

@@ -1,0 +1,1 @@
+"""The web server: sessions in a database, clips over HTTP, limits, and the view of the researcher."""

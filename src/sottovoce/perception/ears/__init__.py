@@ -1,0 +1,1 @@
+"""Models of a listener: how far apart two clips are, and how likely a listener hears that."""

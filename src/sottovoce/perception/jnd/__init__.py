@@ -1,0 +1,1 @@
+"""Just noticeable differences: the adaptive rule, sessions, answers and simulated listeners."""

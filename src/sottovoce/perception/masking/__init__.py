@@ -1,0 +1,1 @@
+"""What a clip masks: psychoacoustic model 1 and the curves it rests on."""

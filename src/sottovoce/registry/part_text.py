@@ -1,0 +1,144 @@
+"""Parts as text: `pgd(steps=100, momentum=0.9)`, a name and its settings, in plans and commands."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import yaml
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import core_schema
+
+from sottovoce import registry
+from sottovoce.core.files.yaml_reader import MisreadLine, StrictLoader, parse_yaml
+from sottovoce.errors import InputError
+
+_PART = re.compile(r"\s*(?P<name>[A-Za-z0-9_.-]+)\s*(?:\((?P<settings>.*)\))?\s*", re.DOTALL)
+_QUOTED = {
+    '"': re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL),
+    "'": re.compile(r"'(?:[^']|'')*'", re.DOTALL),
+}
+_OPENING, _CLOSING = "([{", ")]}"
+# A quote stands for itself inside a word, as in don't; it opens a text where a value can begin.
+_BEFORE_A_VALUE = "=,:" + _OPENING
+_LOADED = re.compile(r"""[,=()\[\]{}"']""")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A registered name with settings; reads and writes as text."""
+
+    name: str
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
+        # A plan of hundreds of cells asks for the text of a part in each of them.
+        if not self.settings:
+            return self.name
+        return f"{self.name}({', '.join(f'{key}={_write(value)}' for key, value in self.settings.items())})"
+
+    def build(self, kind: str) -> Any:
+        return registry.build(kind, self.name, self.settings)
+
+    @classmethod
+    def parse(cls, text: str) -> Part:
+        found = _PART.fullmatch(text)
+        if not found:
+            raise InputError(
+                f"expected name(setting=value, ...), got {text!r}; write for example pgd(steps=100)."
+            )
+        settings = {}
+        for item in split_list(found["settings"] or ""):
+            key, equals, value = item.partition("=")
+            if not equals:
+                raise InputError(
+                    f"expected setting=value in {text!r}, got {item!r}; write for example steps=100, and a "
+                    'text with commas in quotes: text="yes, now".'
+                )
+            try:
+                settings[key.strip()] = _read(value)
+            except InputError as error:
+                raise InputError(f"{text}, setting {key.strip()!r}: {error}") from None
+        return cls(found["name"], settings)
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            lambda value: value if isinstance(value, Part) else cls.parse(str(value)),
+            serialization=core_schema.to_string_ser_schema(),
+        )
+
+
+def split_list(text: str) -> list[str]:
+    """Split at commas outside brackets and quotes: `pgd(steps=5, step=.1),force(text="a, b")` has two."""
+    return [item for item in split_outside(text, ",") if item]
+
+
+def split_outside(text: str, mark: str) -> list[str]:
+    """Split at a mark outside brackets and quotes; what is between two marks may be empty."""
+    items, depth, start, place, before = [], 0, 0, 0, mark
+    while place < len(text):
+        letter = text[place]
+        if letter in _QUOTED and before in _BEFORE_A_VALUE + mark:
+            place = _closing_quote(text, place)
+        elif letter == mark and depth <= 0:
+            items.append(text[start:place].strip())
+            start = place + 1
+        depth += (letter in _OPENING) - (letter in _CLOSING)
+        before = before if letter.isspace() else letter
+        place += 1
+    return [*items, text[start:].strip()]
+
+
+def _closing_quote(text: str, opening: int) -> int:
+    """Where the text that a quote opens ends, by YAML's rules: \\" and '' stand for a quote inside."""
+    found = _QUOTED[text[opening]].match(text, opening)
+    if not found:
+        raise InputError(f"expected a closing {text[opening]} in {text!r}, got none; close the quote.")
+    return found.end() - 1
+
+
+class _Loader(StrictLoader):
+    """YAML in which true and false alone are the truth: True is a word."""
+
+
+_BOOL = "tag:yaml.org,2002:bool"
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in rules if tag != _BOOL]
+    for first, rules in StrictLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(_BOOL, re.compile(r"(?:true|false)\Z"), list("tf"))
+
+
+def _read(value: str) -> Any:
+    try:
+        return parse_yaml(value, _Loader)
+    except MisreadLine as error:
+        raise InputError(error.reason) from None
+    except yaml.YAMLError:
+        raise InputError(
+            f"expected a number, a word, a list or a text in quotes, got {value!r}; mend the value."
+        ) from None
+
+
+def _write(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_write(item) for item in value)}]"
+    if isinstance(value, str) and (_LOADED.search(value) or value != value.strip()):
+        return _dump(value, default_style='"')
+    # Inside a list, YAML quotes whatever could be read as something else.
+    return _dump([value], default_flow_style=True)[1:-1]
+
+
+def _dump(value: Any, **style: Any) -> str:
+    text: str = yaml.safe_dump(value, width=math.inf, allow_unicode=True, **style)
+    return text.removesuffix("\n")

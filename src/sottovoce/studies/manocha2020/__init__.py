@@ -1,0 +1,1 @@
+"""Manocha et al. (2020): a perceptual metric learned from just noticeable differences."""

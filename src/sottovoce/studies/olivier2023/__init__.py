@@ -1,0 +1,1 @@
+"""Olivier's thesis (2023): attacks on speech recognition, defenses, and measures of robustness."""

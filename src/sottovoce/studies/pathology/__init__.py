@@ -1,1 +1,0 @@
-"""Study A: detectors of pathological speech, trained, attacked, looked at in the spectrum, and defended."""

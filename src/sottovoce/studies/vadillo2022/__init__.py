@@ -1,0 +1,1 @@
+"""Vadillo and Santana (2022): universal perturbations of a keyword classifier, and how loud they are."""

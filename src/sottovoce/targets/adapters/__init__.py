@@ -1,0 +1,1 @@
+"""Models of other libraries, and of one's own code, as targets."""

@@ -1,0 +1,158 @@
+"""From the name of a model to a target, on the fastest device there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from inspect import isclass, signature
+from pathlib import Path
+from typing import final, get_args, get_type_hints
+
+import torch
+
+from sottovoce import registry
+from sottovoce.core.files.weight_files import noting_files
+from sottovoce.core.out_of_memory import out_of_memory
+from sottovoce.core.target import Says, Target
+from sottovoce.errors import InputError, SottovoceError, exits_are_errors
+from sottovoce.registry.part_text import Part
+
+WEIGHT_FILES = "_weight_files"
+"""Where a target keeps which files it was read from."""
+KEPT = 2
+"""Models that are kept open until they are run: more may not fit into memory, and are opened again."""
+OBJECT = "object"
+"""How a plan names a model that a program handed in: `object(NAME, sha256)`. Only that program has it."""
+Kinds = Callable[[str], Says]
+"""What a model says, by its name in a plan."""
+
+
+@exits_are_errors()
+def open_target(spec: str, device: str) -> Target:
+    """A target from `name`, `name:argument` such as `huggingface:FOLDER`, or `name(setting=value, ...)`."""
+    with noting_files() as files:
+        target = _opened(spec, device)
+    # Of a class that keeps nothing of its own, nobody knows; its files are not sottovoce's either.
+    with suppress(AttributeError, TypeError):
+        object.__setattr__(target, WEIGHT_FILES, frozenset(files))
+    return target
+
+
+def files_of(target: Target) -> frozenset[Path]:
+    """The files of weights that sottovoce read as it opened a target, or the one that a wrapper holds."""
+    inside: object = target
+    while inside is not None and not hasattr(inside, WEIGHT_FILES):
+        inside = getattr(inside, "target", None)
+    found: frozenset[Path] = getattr(inside, WEIGHT_FILES, frozenset())
+    return found
+
+
+def _opened(spec: str, device: str) -> Target:
+    if is_object(spec):
+        raise InputError(
+            f"{spec} is a model that a Python program handed in, which no text opens; hand it to "
+            "sottovoce.audit(...) again."
+        )
+    if spec.endswith(")"):
+        part = Part.parse(spec)
+        made: Target = registry.build("target", part.name, {**part.settings, "device": device})
+        return made
+    name, _, argument = spec.partition(":")
+    maker = registry.find("target", name)
+    words = [argument] if argument else []
+    try:
+        signature(maker).bind(*words, device=device)
+    except TypeError:
+        wanted = [word for word in signature(maker).parameters if word != "device"]
+        usage = ":".join([name, *(word.upper() for word in wanted[:1])])
+        raise InputError(f"expected a model like {usage}, got {spec!r}; write it that way.") from None
+    target: Target = maker(*words, device=device)
+    return target
+
+
+def is_object(model: str) -> bool:
+    """Whether a plan's model is an object of a program, and no text that opens one."""
+    return model.startswith(f"{OBJECT}(")
+
+
+def kind_of(model: str) -> Says:
+    """What a model says. It is opened where its name alone does not tell; of one that cannot be opened we
+    expect classes, and its cells will fail."""
+    return Openings("cpu").kind(model)
+
+
+@final
+class Openings:
+    """Opens models to see what they say, each once, and keeps a few for whoever runs them next.
+
+    device: where they are opened. known: models that are open there already.
+    """
+
+    def __init__(self, device: str, known: Mapping[str, Target] | None = None) -> None:
+        self.device = device
+        self._open = dict(known or {})
+        self._kinds = {model: target.says for model, target in self._open.items()}
+
+    def kind(self, model: str) -> Says:
+        """What a model says, as `kind_of` tells it."""
+        if model not in self._kinds:
+            self._kinds[model] = declared_kind(model) or self._look(model)
+        return self._kinds[model]
+
+    def take(self, model: str) -> Target | None:
+        """The model where it is still open; it is not kept any longer."""
+        return self._open.pop(model, None)
+
+    def _look(self, model: str) -> Says:
+        try:
+            target = self._opened(model)
+        except Exception:  # whatever someone's own model does on the way
+            return "class"
+        if len(self._open) < KEPT:
+            self._open[model] = target
+        return target.says
+
+    def _opened(self, model: str) -> Target:
+        try:
+            return open_target(model, self.device)
+        except Exception as error:
+            if not self._open or not out_of_memory(error):
+                raise
+        # Those that are kept may leave no room.
+        self._open.clear()
+        return open_target(model, self.device)
+
+
+def guess(model: str) -> Says:
+    """What a model says by its name alone: nothing is opened, whatever the name is."""
+    return declared_kind(model) or "class"
+
+
+def declared_kind(model: str) -> Says | None:
+    """What models by this name always say; None where that is not the same for all of them."""
+    kinds = {each.says for each in declared_classes(model)}
+    says = kinds.pop() if len(kinds) == 1 else None
+    # Some have a property for it, which only an open one answers.
+    return says if isinstance(says, str) else None
+
+
+def declared_classes(model: str) -> tuple[type[Target], ...]:
+    """The classes of targets that this name opens, as the function behind it declares them; none where it
+    does not, or where one is not sottovoce's: those of others may say one thing and be another."""
+    try:
+        name = Part.parse(model).name if model.endswith(")") else model.partition(":")[0]
+        made = get_type_hints(registry.find("target", name)).get("return")
+    except (SottovoceError, NameError, TypeError):
+        return ()
+    found = get_args(made) or (made,)
+    own = all(isclass(each) and each.__module__.startswith("sottovoce.") for each in found)
+    return found if own and all(issubclass(each, Target) and each is not Target for each in found) else ()
+
+
+def find_device(name: str = "auto") -> str:
+    """The fastest device there is, or the one asked for."""
+    if name != "auto":
+        return name
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"

@@ -1,0 +1,1 @@
+"""Training of denoisers, and what they are trained on."""

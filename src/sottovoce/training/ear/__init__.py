@@ -1,0 +1,1 @@
+"""Training of the learned ear from answers "same" or "different"."""

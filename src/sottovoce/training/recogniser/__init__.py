@@ -1,0 +1,1 @@
+"""Training of the shipped recogniser, and the strings of words it learns from."""
