@@ -38,8 +38,8 @@ from sottovoce.leaderboard.claims.claim import schema_text
 from sottovoce.listening.study.study_file import PRESETS as LISTENING_PRESETS
 from sottovoce.studies.amiri2024.job_plan import PLANS as PATHOLOGY_SCALES
 from sottovoce.studies.ask import Ask
-from sottovoce.studies.olivier2023.certificate_plans import o16
-from sottovoce.studies.olivier2023.recogniser_plans import PLANS as STUDY_PLANS
+from sottovoce.studies.olivier2023.runs.certificate_plans import o16
+from sottovoce.studies.olivier2023.runs.recogniser_plans import PLANS as STUDY_PLANS
 from sottovoce.studies.study import SCALES
 
 GOLDEN = Path(__file__).parent / "golden"

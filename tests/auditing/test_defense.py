@@ -13,7 +13,7 @@ from sottovoce.core.vote import Voted
 from sottovoce.defenses.defense_text import Defense
 from sottovoce.defenses.denoiser import FOLDER, Denoise
 from sottovoce.defenses.quantise import Quantise
-from sottovoce.defenses.smoothing import Gaussian
+from sottovoce.defenses.randomised_smoothing import Gaussian
 from sottovoce.defenses.votes import Majority
 from sottovoce.errors import InputError
 from sottovoce.leaderboard.certificate_rows import transforms as certificate_transforms

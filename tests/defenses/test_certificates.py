@@ -22,6 +22,7 @@ from sottovoce.core.transform import Defended, Transform
 from sottovoce.defenses.certified_radius import Certificate, Within, certify, elect, predict
 from sottovoce.defenses.noisy_passes import BLOCK, Greedy, Smoothed, certified_sigma
 from sottovoce.defenses.quantise import Quantise
+from sottovoce.defenses.randomised_smoothing import Gaussian, MadNoise
 from sottovoce.defenses.rover import Rover
 from sottovoce.defenses.sampling_bounds import (
     Count,
@@ -32,7 +33,6 @@ from sottovoce.defenses.sampling_bounds import (
     plan_looks,
     radius_snr_db,
 )
-from sottovoce.defenses.smoothing import Gaussian, MadNoise
 from sottovoce.defenses.votes import Majority
 from sottovoce.errors import InputError, MissingCapability
 from sottovoce.targets.families.classifier import ModuleClassifier

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import Target, Word
+from sottovoce.core.target import Target, TimedWord
 from sottovoce.core.transform import Defended
 from sottovoce.core.vote import Vote, Voted
 from sottovoce.defenses.rover import Rover, rover
@@ -32,16 +32,18 @@ def split(*texts: str) -> list[list[str]]:
     return [text.split() for text in texts]
 
 
-def votes(hypotheses: Sequence[Sequence[str | Word]], *, timed: bool = False, align: Align = "mean") -> Slots:
+def votes(
+    hypotheses: Sequence[Sequence[str | TimedWord]], *, timed: bool = False, align: Align = "mean"
+) -> Slots:
     return [[arc[:2] for arc in slot] for slot in network(hypotheses, timed=timed, align=align)]
 
 
-def sure(text: str, confidence: float) -> Word:
-    return Word(text, 0.0, 1.0, confidence)
+def sure(text: str, confidence: float) -> TimedWord:
+    return TimedWord(text, 0.0, 1.0, confidence)
 
 
-def at(text: str, start: float) -> Word:
-    return Word(text, start, start + 0.5)
+def at(text: str, start: float) -> TimedWord:
+    return TimedWord(text, start, start + 0.5)
 
 
 @pytest.mark.parametrize("align", ALIGNS)
@@ -160,7 +162,7 @@ def test_a_short_word_meets_itself_though_its_time_wavers(align: Align) -> None:
     # The second a is 2 * 0.06 s from the first, the third 2 * 0.09 from the mean of both; alone, in slots of
     # their own, two words would cost twice 0.25.
     said = [
-        [Word("take", 0.0, 0.3), Word("a", start, start + 0.02), Word("left", 0.6, 0.9)]
+        [TimedWord("take", 0.0, 0.3), TimedWord("a", start, start + 0.02), TimedWord("left", 0.6, 0.9)]
         for start in (0.40, 0.46, 0.52)
     ]
     assert votes(said, timed=True, align=align) == [[("take", 3)], [("a", 3)], [("left", 3)]]
@@ -169,7 +171,7 @@ def test_a_short_word_meets_itself_though_its_time_wavers(align: Align) -> None:
 
 @pytest.mark.parametrize("align", ALIGNS)
 def test_a_word_that_lasts_no_time_is_heard(align: Align) -> None:
-    said = [[Word("a", 0.5 + 0.001 * turn, 0.5 + 0.001 * turn)] for turn in range(5)]
+    said = [[TimedWord("a", 0.5 + 0.001 * turn, 0.5 + 0.001 * turn)] for turn in range(5)]
     assert votes(said, timed=True, align=align) == [[("a", 5)]]
 
 
@@ -177,7 +179,7 @@ def test_a_word_that_lasts_no_time_is_heard(align: Align) -> None:
 @pytest.mark.parametrize(("later", "slots"), [(0.24, 1), (0.26, 2)])
 def test_a_short_word_further_off_is_another(later: float, slots: int, align: Align) -> None:
     # Twice 0.24 is less than twice 0.25, twice 0.26 is more.
-    said = [[Word("a", 0.5, 0.52)], [Word("a", 0.5 + later, 0.52 + later)]]
+    said = [[TimedWord("a", 0.5, 0.52)], [TimedWord("a", 0.5 + later, 0.52 + later)]]
     assert len(votes(said, timed=True, align=align)) == slots
 
 
@@ -293,7 +295,7 @@ def test_equal_sentences_whose_times_waver_elect_that_sentence(
     moves = st.lists(st.floats(-0.1, 0.1), min_size=len(sentence), max_size=len(sentence))
     said = [
         [
-            Word(word, 0.5 * place + move, 0.5 * place + move + last)
+            TimedWord(word, 0.5 * place + move, 0.5 * place + move + last)
             for place, (word, move, last) in enumerate(zip(sentence, moved, lasts, strict=True))
         ]
         for moved in data.draw(st.lists(moves, min_size=1, max_size=8))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.transform import Defended
-from sottovoce.defenses.smoothing import Gaussian, MadNoise, Smoothing
+from sottovoce.defenses.randomised_smoothing import Gaussian, MadNoise, Smoothing
 from sottovoce.errors import InputError
 from sottovoce.testing import ToyClassifier, check_target, check_transform, example_clips
 

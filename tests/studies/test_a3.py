@@ -83,7 +83,7 @@ def test_trends_are_held_against_what_equal_clips_read() -> None:
         return BudgetQuality(interval, 60.0, 1.0, {"pesq": interval._replace(value=pesq)})
 
     curves = {"attack": {60.0: point(4.55), 100.0: point(4.64), 0.0: point(1.0)}}
-    bench = a3.QualityBench(Path("."), {"m": curves}, {"m": 4}, {"m": "d"}, {}, {"seed": 0})
+    bench = a3.QualitySetup(Path("."), {"m": curves}, {"m": 4}, {"m": "d"}, {}, {"seed": 0})
     rows = {row[0]: row[1] for row in a3.sheets.trends(bench).rows}
     assert rows["m: PESQ reads no difference from 60 dB on"] == "yes"
     assert rows["m: the attack succeeds on most clips at 60 dB"] == "yes"

@@ -17,8 +17,8 @@ from sottovoce.studies.olivier2023 import imperceptible_attack as o6
 from sottovoce.studies.olivier2023 import language_confusion as o8
 from sottovoce.studies.olivier2023 import whisper_attacks as o7
 from sottovoce.studies.olivier2023 import whitebox_attacks as o5
-from sottovoce.studies.olivier2023.recogniser_bench import AsrBench, read_runs
-from sottovoce.studies.olivier2023.recogniser_plans import Ask, plans_of
+from sottovoce.studies.olivier2023.runs.recogniser_plans import Ask, plans_of
+from sottovoce.studies.olivier2023.runs.recogniser_setup import AsrSetup, read_runs
 from sottovoce.studies.run_study import tabulate
 from sottovoce.studies.study import Result, StudyTable
 from sottovoce.studies.study_page import scope_of
@@ -77,7 +77,7 @@ def value(text: str) -> float:
 
 
 @pytest.fixture
-def whispered(tmp_path: Path) -> AsrBench:
+def whispered(tmp_path: Path) -> AsrSetup:
     plans = plans_of("O7", ask())
     loud = cell(plans["untargeted"], "pgd", "snr(db=35)")
     noise = cell(plans["untargeted"], "noise", "snr(db=35)")
@@ -107,7 +107,7 @@ def whispered(tmp_path: Path) -> AsrBench:
     return read_runs("O7", tmp_path)
 
 
-def test_whisper_beside_the_row_of_its_size(whispered: AsrBench) -> None:
+def test_whisper_beside_the_row_of_its_size(whispered: AsrSetup) -> None:
     result = o7.run(whispered)
     table = rows_of(result.sheets[0])
     # 12 errors in 10 words, 1 error before; noise of 35 dB: 2 in 10; noise of 0 dB: 19 in 20.
@@ -124,7 +124,7 @@ def test_whisper_beside_the_row_of_its_size(whispered: AsrBench) -> None:
     assert result.values["row"] == "tiny" and result.values["wer"]["l2_35db"].value == 1.2
 
 
-def test_scope_is_honest(whispered: AsrBench) -> None:
+def test_scope_is_honest(whispered: AsrSetup) -> None:
     lines = " ".join(scope_of(o7.STUDY, whispered))
     assert "whisper-tiny.pt" in lines and "written by hand" in lines
     assert "The choice of clips is our own" in lines and "NOT" not in lines
@@ -142,7 +142,7 @@ def test_scope_of_a_short_run(tmp_path: Path) -> None:
     assert "Not run yet: targeted." in lines
 
 
-def test_page_from_runs_made_elsewhere(whispered: AsrBench) -> None:
+def test_page_from_runs_made_elsewhere(whispered: AsrSetup) -> None:
     _, _, page = tabulate(o7.STUDY, whispered.folder)
     text = page.read_text("utf-8")
     assert "120.0" in text and "96.1" in text and "http" not in text.replace("http://www.w3.org", "")

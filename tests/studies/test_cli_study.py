@@ -10,7 +10,7 @@ import pytest
 import soundfile
 from typer.testing import CliRunner
 
-from sottovoce.cli.study import app, split_columns
+from sottovoce.cli.study_verbs import app, split_columns
 from sottovoce.errors import InputError, UnknownName
 from sottovoce.studies.study import StudyTable
 
@@ -31,14 +31,14 @@ def make(seed=SEED):
 RECOGNISER = """
 import torch
 from sottovoce.targets.families.ctc import Ctc, Vocabulary
-from sottovoce.testing.toys import Frames, weights
+from sottovoce.testing.toys import ToyFilters, weights
 
 class Speller(Ctc):
     vocabulary = Vocabulary(("", *"abcdefghijklmnopqrstuvwxyz "), case="lower")
     sample_rate, frame_seconds, shortest = 1000, 0.02, 20
 
     def __init__(self):
-        self.module = Frames(32, 20, seed=5, scale=8.0)
+        self.module = ToyFilters(32, 20, seed=5, scale=8.0)
         self.readout = weights(6, 32, 28)
 
     def log_probs(self, batch, *, draws):

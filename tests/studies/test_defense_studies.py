@@ -27,11 +27,11 @@ from sottovoce.studies.olivier2023 import certificates as o16
 from sottovoce.studies.olivier2023 import high_frequency_smoothing as o15
 from sottovoce.studies.olivier2023 import smoothing as o13
 from sottovoce.studies.olivier2023 import smoothing_any_recogniser as o14
-from sottovoce.studies.olivier2023.certificate_bench import read_certificates
-from sottovoce.studies.olivier2023.certificate_plans import o16 as certificates
-from sottovoce.studies.olivier2023.recogniser_bench import read_runs
-from sottovoce.studies.olivier2023.recogniser_figures import crossing_db, less
-from sottovoce.studies.olivier2023.recogniser_plans import plans_of
+from sottovoce.studies.olivier2023.runs.certificate_plans import o16 as certificates
+from sottovoce.studies.olivier2023.runs.certificate_setup import read_certificates
+from sottovoce.studies.olivier2023.runs.recogniser_figures import crossing_db, less
+from sottovoce.studies.olivier2023.runs.recogniser_plans import plans_of
+from sottovoce.studies.olivier2023.runs.recogniser_setup import read_runs
 from sottovoce.studies.olivier2023.spectra import (
     mean_levels_db,
     read_examples,

@@ -15,8 +15,8 @@ from sottovoce.core.draws import Draws
 from sottovoce.data.load import Clip, Corpus, Entry
 from sottovoce.defenses.denoiser import LOSSES, DenoiserNetwork, DenoiserShape, save_denoiser
 from sottovoce.errors import InputError
-from sottovoce.studies.manocha2020 import denoiser_bench as m5_bench
-from sottovoce.studies.manocha2020.denoiser_bench import TRANCHES_DB, mix, systems, unheard
+from sottovoce.studies.manocha2020 import denoiser_setup as m5_bench
+from sottovoce.studies.manocha2020.denoiser_setup import TRANCHES_DB, mix, systems, unheard
 from sottovoce.studies.manocha2020.judges import Judge
 from sottovoce.studies.manocha2020.metric_as_loss import STUDY
 from sottovoce.studies.manocha2020.preference_pairs import LOUDNESS_LUFS, level

@@ -29,7 +29,7 @@ from sottovoce.studies.amiri2024.heard_share import measure_job
 from sottovoce.studies.amiri2024.job_plan import FULL, MINI, Job, JobPlan, JobSetting
 from sottovoce.studies.amiri2024.job_results import (
     CertifiedSpeaker,
-    PathologyBench,
+    PathologySetup,
     SpeakerAccuracy,
     certified_share,
     read_jobs,
@@ -105,7 +105,7 @@ def found(speakers: list[str], labels: list[str], cells: dict[str, list[list[flo
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> PathologyBench:
+def bench(tmp_path: Path) -> PathologySetup:
     """Two folds, two seeds. The first seed tells 3 of 4 speakers right, the second 2 of 4."""
     setting = make_setting(replace(MINI, folds=2), folds=2)
     first = {"clean": [[0.9, 1.0], [1.8, 9.0], [0.6, 1.0]]}
@@ -116,10 +116,10 @@ def bench(tmp_path: Path) -> PathologyBench:
         Job("cnn", 0, 1): found(["a", "b"], ["control", "pathological"], {"clean": [[0.6, 1.0], [0.5, 1.0]]}),
         Job("cnn", 1, 1): found(["c", "d"], ["control", "pathological"], {"clean": [[0.4, 1.0], [0.9, 1.0]]}),
     }
-    return PathologyBench(tmp_path, setting, jobs)
+    return PathologySetup(tmp_path, setting, jobs)
 
 
-def test_soft_votes_and_seeds_by_hand(bench: PathologyBench) -> None:
+def test_soft_votes_and_seeds_by_hand(bench: PathologySetup) -> None:
     assert [round(vote.chance, 3) for vote in bench.votes("cnn", "clean", 0)] == [0.27, 0.6, 0.7, 0.8]
     one = bench.accuracy("cnn", "clean")
     # b of the second seed is a tie, which is not right.
@@ -130,14 +130,14 @@ def test_soft_votes_and_seeds_by_hand(bench: PathologyBench) -> None:
     assert bench.chance == 0.5
 
 
-def test_a_seed_that_is_half_done_does_not_count(bench: PathologyBench) -> None:
+def test_a_seed_that_is_half_done_does_not_count(bench: PathologySetup) -> None:
     del bench.jobs[Job("cnn", 1, 1)]
     one = bench.accuracy("cnn", "clean")
     assert one is not None
     assert (one.mean, one.seeds) == (0.75, 1)
 
 
-def test_the_strongest_attacker_picks_for_each_speaker_and_may_be_quieter(bench: PathologyBench) -> None:
+def test_the_strongest_attacker_picks_for_each_speaker_and_may_be_quieter(bench: PathologySetup) -> None:
     left = {
         "utterances linf 60": [0.2, 0.9, 0.95, 0.95],
         "transfer l2 60 16 bits": [0.8, 0.4, 0.9, 0.9],
@@ -174,7 +174,7 @@ def test_the_strongest_attacker_picks_for_each_speaker_and_may_be_quieter(bench:
     assert (unheard.heard, unheard.audible) == ({}, None)
 
 
-def test_fig_4_has_the_seeds_of_its_table_and_clean_speech_of_both(bench: PathologyBench) -> None:
+def test_fig_4_has_the_seeds_of_its_table_and_clean_speech_of_both(bench: PathologySetup) -> None:
     people = {fold: bench.jobs[Job("cnn", fold, 1)] for fold in range(2)}
     for (fold, seed), shares in {
         (0, 0): (0.1, 0.1, 0.1),
@@ -272,7 +272,7 @@ def test_verdicts_follow_from_the_numbers() -> None:
     assert recommend([broken]) == "None of the options that were attacked holds against what is not heard."
 
 
-def test_below_chance_counts_only_where_clean_speech_was_above_it(bench: PathologyBench) -> None:
+def test_below_chance_counts_only_where_clean_speech_was_above_it(bench: PathologySetup) -> None:
     for found in bench.jobs.values():
         found["cells"]["segments linf 60"] = {"chance": [[0.1, 1.0]] * len(found["clips"]), "snr_db": 60.0}
     rows = {row[0]: row[1:] for row in trends(bench).rows}
@@ -359,7 +359,7 @@ def test_the_head_learns_from_the_clips_of_the_plan(shop: Workshop, monkeypatch:
     assert seen == [([("c0-0", "p0-0"), ("c1-0", "p1-0")], 100)]
 
 
-def test_the_page_states_the_epochs_of_the_head(bench: PathologyBench) -> None:
+def test_the_page_states_the_epochs_of_the_head(bench: PathologySetup) -> None:
     assert (
         "Their head learns from the same clips as the CNN, for at most 100 epochs whatever the scale."
         in " ".join(bench.scope(STUDY))

@@ -14,7 +14,7 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.transform import Defended
-from sottovoce.defenses.smoothing import Gaussian
+from sottovoce.defenses.randomised_smoothing import Gaussian
 from sottovoce.errors import InputError
 from sottovoce.studies.amiri2024.detector_attacks import Arena, Examples, cell, mean_psd, read_examples
 from sottovoce.studies.amiri2024.job_plan import MINI, NOISES

@@ -19,7 +19,7 @@ from sottovoce.errors import InputError, StoreError, UnknownName
 from sottovoce.studies.amiri2024.detection import STUDY
 from sottovoce.studies.amiri2024.detection_material import choose_speakers, open_material
 from sottovoce.studies.amiri2024.job_plan import FULL, MINI, JobPlan
-from sottovoce.studies.amiri2024.job_results import PathologyBench
+from sottovoce.studies.amiri2024.job_results import PathologySetup
 from sottovoce.studies.amiri2024.jobs import Workshop
 from sottovoce.studies.amiri2024.open_study import open_workshop, read_encoder
 
@@ -193,7 +193,7 @@ def test_what_the_digest_hangs_on(tmp_path: Path) -> None:
 
 def test_the_page_says_what_was_run_of_a_given_split(tmp_path: Path) -> None:
     shop = open_shop(Corpus("made", tuple(with_splits())), tmp_path, MINI)
-    scope = PathologyBench(tmp_path, shop.setting, {}).scope(STUDY)
+    scope = PathologySetup(tmp_path, shop.setting, {}).scope(STUDY)
     assert scope[1] == (
         "3 control and 3 pathological speakers, 12 clips, 0.2 minutes. The split of the manifest; scale "
         "mini: 1 fold, 2 seeds of the detectors and 1 of all else, at most 5 epochs, at most 6 clips a "

@@ -14,13 +14,13 @@ import pytest
 
 from sottovoce.studies.draw import boxes
 from sottovoce.studies.study_page import write
-from sottovoce.studies.vadillo2022 import distortion as v4
 from sottovoce.studies.vadillo2022 import distortion_by_part as v5
 from sottovoce.studies.vadillo2022 import fooling_by_distortion as v3
 from sottovoce.studies.vadillo2022 import fooling_ratio as v2
-from sottovoce.studies.vadillo2022.universal_bench import UniversalBench, best
+from sottovoce.studies.vadillo2022 import standard_distortion as v4
+from sottovoce.studies.vadillo2022.universal_setup import UniversalSetup, best
 
-Maker = Callable[[dict[str, Any], dict[str, Any]], UniversalBench]
+Maker = Callable[[dict[str, Any], dict[str, Any]], UniversalSetup]
 SAMPLES = 400
 
 

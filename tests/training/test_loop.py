@@ -474,7 +474,7 @@ from sottovoce.targets.families.classifier import ModuleClassifier
 from sottovoce.training.hardening import Hardening, Share, make_adversary, make_noise
 from sottovoce.training.learner import ClassLearner, apart
 from sottovoce.training.loop import fit
-from sottovoce.training.recipe import Recipe
+from sottovoce.training.recipe import TrainingRecipe
 from sottovoce.training.sources import ClipSource, hold_clips
 
 
@@ -502,7 +502,7 @@ hardening = Hardening(
     adversary=make_adversary("pgd", LInf(0.05), steps=2, share=Share((0.5,))),
 )
 # Batches of 5, 5 and 1: the last leaves one process without a clip.
-recipe = Recipe(epochs=3, batch_size=5, learning_rate=0.1, warm_up_steps=2, average_decay=0.5)
+recipe = TrainingRecipe(epochs=3, batch_size=5, learning_rate=0.1, warm_up_steps=2, average_decay=0.5)
 fit(learner, ClipSource(clips), clips, out=Path(sys.argv[1]), recipe=recipe, hardening=hardening)
 """
 

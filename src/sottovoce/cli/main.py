@@ -15,9 +15,9 @@ from sottovoce.cli.listen import app as listen
 from sottovoce.cli.listen_results import results, simulate
 from sottovoce.cli.listen_serve import serve
 from sottovoce.cli.measure import measure
-from sottovoce.cli.metric import app as metric
+from sottovoce.cli.metric_verbs import app as metric
 from sottovoce.cli.parts import parts
-from sottovoce.cli.study import app as study
+from sottovoce.cli.study_verbs import app as study
 from sottovoce.cli.train import app as train
 from sottovoce.cli.view import view
 from sottovoce.errors import DamagedFile, SottovoceError, StoreError

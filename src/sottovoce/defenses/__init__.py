@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from sottovoce.defenses.filters import Resample as Resample
     from sottovoce.defenses.omlsa import Omlsa as Omlsa
     from sottovoce.defenses.quantise import Quantise as Quantise
+    from sottovoce.defenses.randomised_smoothing import Gaussian as Gaussian
+    from sottovoce.defenses.randomised_smoothing import MadNoise as MadNoise
     from sottovoce.defenses.rover import Rover as Rover
-    from sottovoce.defenses.smoothing import Gaussian as Gaussian
-    from sottovoce.defenses.smoothing import MadNoise as MadNoise
     from sottovoce.defenses.votes import Average as Average
     from sottovoce.defenses.votes import Majority as Majority
     from sottovoce.defenses.votes import OneSentence as OneSentence

@@ -17,7 +17,7 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.target import CtcFrames, Matches, Target, best_places, check_clips
 from sottovoce.core.transform import Defended, Transform
 from sottovoce.core.vote import Passes, Vote
-from sottovoce.defenses.smoothing import Gaussian, MadNoise
+from sottovoce.defenses.randomised_smoothing import Gaussian, MadNoise
 from sottovoce.errors import InputError
 
 BLOCK = 64

@@ -15,12 +15,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.core.target import Word
+from sottovoce.core.target import TimedWord
 from sottovoce.errors import InputError
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Hypotheses = Sequence[Sequence[str | Word]]
+Hypotheses = Sequence[Sequence[str | TimedWord]]
 """One list of words a pass; an empty one is a pass that heard nothing."""
 Align = Literal["mean", "nearest"]
 
@@ -55,7 +55,7 @@ def network(
 
     The votes of a slot add up to the number of hypotheses.
 
-    timed: align by when words were said; then hypotheses are lists of `Word`.
+    timed: align by when words were said; then hypotheses are lists of `TimedWord`.
     align: what a word costs in a slot: the mean over the passes that are in it, or, as in NIST's program, the
         cost to the nearest of them. With the nearest, one odd pass opens a slot to its word, or to silence,
         for all that follow: where passes err much, hundreds of them then elect worse than dozens.
@@ -67,7 +67,7 @@ def network(
     said = list(chain.from_iterable(hypotheses))
     if not said:
         return []
-    numbers, spellings = _number([word.text if isinstance(word, Word) else word for word in said], same)
+    numbers, spellings = _number([word.text if isinstance(word, TimedWord) else word for word in said], same)
     facts = np.array([_facts(word) for word in said])
     net = _Network(len(said), timed, align == "nearest")
     ends = np.cumsum([len(words) for words in hypotheses]).tolist()
@@ -93,16 +93,16 @@ def _number(texts: Sequence[str], same: Callable[[str], str]) -> tuple[Ints, lis
     return np.array([number_of[text] for text in texts]), spellings
 
 
-def _facts(word: str | Word) -> tuple[float, float, float]:
+def _facts(word: str | TimedWord) -> tuple[float, float, float]:
     """Start, end and confidence."""
-    if isinstance(word, Word):
+    if isinstance(word, TimedWord):
         return word.start_seconds, word.end_seconds, word.confidence
     return 0.0, 0.0, 1.0
 
 
 def check_words(hypotheses: Hypotheses, what: str) -> None:
-    if not all(isinstance(word, Word) for word in chain.from_iterable(hypotheses)):
-        raise InputError(f"expected words with {what}, got bare texts; give sottovoce.core.target.Word.")
+    if not all(isinstance(word, TimedWord) for word in chain.from_iterable(hypotheses)):
+        raise InputError(f"expected words with {what}, got bare texts; give sottovoce.core.target.TimedWord.")
 
 
 def check_align(align: str) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 from sottovoce import registry
 from sottovoce.errors import InputError
-from sottovoce.studies.olivier2023.certificate_bench import read_certificates
-from sottovoce.studies.olivier2023.recogniser_bench import read_runs
-from sottovoce.studies.olivier2023.recogniser_plans import PLANS
+from sottovoce.studies.olivier2023.runs.certificate_setup import read_certificates
+from sottovoce.studies.olivier2023.runs.recogniser_plans import PLANS
+from sottovoce.studies.olivier2023.runs.recogniser_setup import read_runs
 from sottovoce.studies.study import Bench, Choice, Result, Stage, Study, Tell
 from sottovoce.studies.study_page import write
 

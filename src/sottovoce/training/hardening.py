@@ -20,7 +20,7 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade
 from sottovoce.core.target import Target
 from sottovoce.core.transform import Defended, Transform
-from sottovoce.defenses.smoothing import Gaussian, MadNoise, Smoothing
+from sottovoce.defenses.randomised_smoothing import Gaussian, MadNoise, Smoothing
 from sottovoce.errors import InputError, UnknownName
 
 NOISES: dict[str, Smoothing] = {"gaussian": Gaussian(), "mad": MadNoise()}

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import CtcFrames, Languages, Matches, Scores, Target, Timings, Word
+from sottovoce.core.target import CtcFrames, Languages, Matches, Scores, Target, TimedWord, Timings
 from sottovoce.core.transform import Wrapped
 
 
@@ -65,7 +65,7 @@ class Counted(Wrapped):
     def language_scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
         return self._watched(batch, self.target.power(Languages).language_scores(batch, draws=draws))
 
-    def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[Word]]:
+    def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[TimedWord]]:
         self.counts.forward += len(batch)
         return self.target.power(Timings).timings(batch, draws=draws)
 

@@ -18,7 +18,7 @@ def find_fault(screen: Screen, answer: Answer) -> str | None:
     if not set(answer.plays) <= labels:
         return f"expected plays of the slots {sorted(labels)} alone, got another slot."
     match screen, given:
-        case (protocol.Attention(choices=choices), protocol.Word(choice=choice)) | (
+        case (protocol.AttentionScreen(choices=choices), protocol.Word(choice=choice)) | (
             protocol.Naming(choices=choices),
             protocol.Named(choice=choice),
         ):

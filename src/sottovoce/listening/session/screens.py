@@ -104,7 +104,7 @@ def screen(
         case "attention":
             test = study.attention[int(step.facts["test"])]
             clip = slots[LABELS["clip"]]
-            return protocol.Attention(**shown, question=test.question, clip=clip, choices=test.choices)
+            return protocol.AttentionScreen(**shown, question=test.question, clip=clip, choices=test.choices)
         case "questionnaire":
             title = "A few questions"
             return protocol.Questionnaire(**shown, title=title, questions=study.questionnaire)

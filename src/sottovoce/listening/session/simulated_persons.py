@@ -146,7 +146,7 @@ class _Answering:
                 return {}
             case protocol.Headphones():
                 return {"choice": self._quietest(screen.clips)}
-            case protocol.Attention():
+            case protocol.AttentionScreen():
                 return {"choice": self._word(self._key(screen.clip), screen.choices)}
             case protocol.Naming():
                 return self._name(self._key(screen.clip), screen.choices)

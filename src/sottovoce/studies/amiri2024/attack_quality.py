@@ -63,7 +63,7 @@ Curves = Mapping[str, Mapping[float, BudgetQuality]]
 
 @final
 @dataclass(frozen=True)
-class QualityBench:
+class QualitySetup:
     """Curves by model; `absent`: measures that were not to be had, and why."""
 
     folder: Path
@@ -98,7 +98,7 @@ class QualityBench:
         return lines
 
 
-def open_quality(choice: Choice, out: Path | None, device: str, tell: Tell) -> QualityBench:
+def open_quality(choice: Choice, out: Path | None, device: str, tell: Tell) -> QualitySetup:
     """Attack at every SNR and measure what came of it."""
     choice.refuse("A3", "attack", "fit", "batch")
     scale = find_scale(choice.scale).name
@@ -113,7 +113,7 @@ def open_quality(choice: Choice, out: Path | None, device: str, tell: Tell) -> Q
         "clips": count,
         "seed": choice.seed,
     }
-    bench = QualityBench(out or default_folder("A3", scale, key), {}, {}, {}, {}, setting)
+    bench = QualitySetup(out or default_folder("A3", scale, key), {}, {}, {}, {}, setting)
     device = find_device(device)
     for place, name in enumerate(models):
         target = open_target(name, device)
@@ -127,7 +127,7 @@ def open_quality(choice: Choice, out: Path | None, device: str, tell: Tell) -> Q
 
 
 def _load(
-    bench: QualityBench, name: str, target: Target, choice: Choice, count: int, device: str
+    bench: QualitySetup, name: str, target: Target, choice: Choice, count: int, device: str
 ) -> AudioBatch:
     corpus = open_clips(choice.data or OWN, target).limit(count, choice.seed)
     clips, failures = next(corpus.chunks(len(corpus), target.sample_rate))
@@ -141,7 +141,7 @@ def _load(
     return round_clean(collate(kept).to(device), 16)
 
 
-def measure(target: Target, clean: AudioBatch, bench: QualityBench, draws: Draws, tell: Tell) -> Curves:
+def measure(target: Target, clean: AudioBatch, bench: QualitySetup, draws: Draws, tell: Tell) -> Curves:
     """Curves of the attack in floats, of the same on the 16-bit grid, and of white noise."""
     before = decode(target, clean, draws)
     untouched = _point(clean, clean, [False] * len(clean), bench)
@@ -164,7 +164,7 @@ def measure(target: Target, clean: AudioBatch, bench: QualityBench, draws: Draws
 
 
 def _point(
-    clean: AudioBatch, changed: AudioBatch, achieved: list[bool], bench: QualityBench
+    clean: AudioBatch, changed: AudioBatch, achieved: list[bool], bench: QualitySetup
 ) -> BudgetQuality:
     delta = changed.waveforms - clean.waveforms
     reached = snr_db(clean.waveforms, delta, clean.lengths)
@@ -187,7 +187,7 @@ def _point(
     )
 
 
-def run(bench: QualityBench) -> Result:
+def run(bench: QualitySetup) -> Result:
     return Result(
         sheets=[
             sheets.trends(bench),

@@ -14,7 +14,7 @@ from sottovoce.studies.trends import Trend, trend_sheet
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from sottovoce.studies.amiri2024.attack_quality import BudgetQuality, QualityBench
+    from sottovoce.studies.amiri2024.attack_quality import BudgetQuality, QualitySetup
 
 NO_DIFFERENCE = {"stoi": 1.0, "pesq": 4.64, "cd": 0.0, "fwssnr": 35.0, "auditory": 0.0, "learned": 0.0}
 """What equal clips read; the paper prints 1, 4.6, 0 dB and 35 dB."""
@@ -36,7 +36,7 @@ NOTES = (
 )
 
 
-def trends(bench: QualityBench) -> StudyTable:
+def trends(bench: QualitySetup) -> StudyTable:
     rows = []
     for model, curves in bench.curves.items():
         at = {level: point for level, point in curves["attack"].items() if level >= CLAIMED_DB}
@@ -58,7 +58,7 @@ def trends(bench: QualityBench) -> StudyTable:
     return trend_sheet(rows)
 
 
-def curve(bench: QualityBench, model: str, series: str) -> StudyTable:
+def curve(bench: QualitySetup, model: str, series: str) -> StudyTable:
     points = bench.curves[model][series]
     return StudyTable(
         title=f"{model}, {series}",
@@ -79,12 +79,12 @@ def curve(bench: QualityBench, model: str, series: str) -> StudyTable:
     )  # fmt: skip
 
 
-def not_run(bench: QualityBench) -> list[StudyTable]:
+def not_run(bench: QualitySetup) -> list[StudyTable]:
     rows = [(bench.titles[name], reason) for name, reason in bench.absent.items()]
     return [StudyTable(title="Not run", columns=("measure", "why"), rows=rows)] if rows else []
 
 
-def drawings(bench: QualityBench) -> list[StudyFigure]:
+def drawings(bench: QualitySetup) -> list[StudyFigure]:
     return [
         StudyFigure(
             name="quality",
@@ -95,7 +95,7 @@ def drawings(bench: QualityBench) -> list[StudyFigure]:
     ]
 
 
-def _figure(bench: QualityBench) -> Figure:
+def _figure(bench: QualitySetup) -> Figure:
     panels = bench.judges
     columns = 3
     lines = max(1, math.ceil((len(panels) + 1) / columns))

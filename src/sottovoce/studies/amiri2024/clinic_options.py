@@ -11,7 +11,7 @@ from sottovoce.core.statistics import Interval
 from sottovoce.studies.amiri2024 import job_plan as plans
 from sottovoce.studies.amiri2024.detector_attacks import BITS, CLEAN, cell
 from sottovoce.studies.amiri2024.job_plan import CLAIMED_DB, OPTION_LEVELS_DB
-from sottovoce.studies.amiri2024.job_results import PathologyBench, SpeakerAccuracy, certified_share
+from sottovoce.studies.amiri2024.job_results import PathologySetup, SpeakerAccuracy, certified_share
 
 HEARD = 0.5
 """From here on an attack counts as heard: more likely than not."""
@@ -117,7 +117,7 @@ def _ears(one: StrongestAtSnr) -> str:
     return f", which is not heard (P {max(one.heard.values()):.2f}),"
 
 
-def read_options(bench: PathologyBench) -> list[Option]:
+def read_options(bench: PathologySetup) -> list[Option]:
     """All that were run."""
     found = []
     for kind, title in TITLES.items():
@@ -142,7 +142,7 @@ def read_options(bench: PathologyBench) -> list[Option]:
     return found
 
 
-def strongest(bench: PathologyBench, kind: str, db: int) -> StrongestAtSnr | None:
+def strongest(bench: PathologySetup, kind: str, db: int) -> StrongestAtSnr | None:
     """What is left where each speaker is under the attack that leaves it least, at that SNR or a higher one:
     a bound allows all that a tighter one does. None where nothing was tried at that SNR."""
     levels = sorted({*bench.setting.plan.levels_db, *OPTION_LEVELS_DB}, reverse=True)
@@ -168,7 +168,7 @@ def _waveforms(db: int) -> list[str]:
     ]
 
 
-def _measured(bench: PathologyBench, kind: str, name: str, ear: str) -> Interval | None:
+def _measured(bench: PathologySetup, kind: str, name: str, ear: str) -> Interval | None:
     """P(heard) of an attack, in floats. What is transferred is heard as it was made, on the plain CNN."""
     source = plans.CNN if name.startswith("transfer") else kind
     kept = name.replace("transfer", "utterances").removesuffix(f" {BITS} bits")
@@ -179,7 +179,7 @@ RADII = np.linspace(0.0, 4.0, 81)
 """In sigmas: as far as counting passes can certify."""
 
 
-def _certificates(bench: PathologyBench, kind: str) -> tuple[dict[int, float] | None, float | None]:
+def _certificates(bench: PathologySetup, kind: str) -> tuple[dict[int, float] | None, float | None]:
     curves = certified_curves(bench, kind)
     if curves is None:
         return None, None
@@ -188,7 +188,7 @@ def _certificates(bench: PathologyBench, kind: str) -> tuple[dict[int, float] | 
     return shares, max(halves, default=0.0)
 
 
-def certified_curves(bench: PathologyBench, kind: str) -> tuple[dict[int, float], dict[float, float]] | None:
+def certified_curves(bench: PathologySetup, kind: str) -> tuple[dict[int, float], dict[float, float]] | None:
     """Shares of speakers that are certified, the mean over seeds: by SNR in dB, and by L2 radius."""
     each = [known for seed in bench.seeds(kind) if (known := bench.certified(kind, seed))]
     if not each:

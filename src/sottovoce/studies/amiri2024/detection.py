@@ -15,7 +15,7 @@ from sottovoce.studies.amiri2024.detection_figures import drawings
 from sottovoce.studies.amiri2024.heard_share import measure_job, unmeasured
 from sottovoce.studies.amiri2024.job_plan import JOBS, JobPlan, find_plan
 from sottovoce.studies.amiri2024.job_processes import run_jobs
-from sottovoce.studies.amiri2024.job_results import PathologyBench, read_jobs
+from sottovoce.studies.amiri2024.job_results import PathologySetup, read_jobs
 from sottovoce.studies.amiri2024.jobs import Workshop
 from sottovoce.studies.amiri2024.open_study import ENCODERS, open_workshop
 from sottovoce.studies.study import Choice, Result, Study, Tell, default_folder
@@ -36,7 +36,7 @@ NOTES = (
 )
 
 
-def open_study(choice: Choice, out: Path | None, device: str, tell: Tell) -> PathologyBench:
+def open_study(choice: Choice, out: Path | None, device: str, tell: Tell) -> PathologySetup:
     """Do the jobs that are not done yet, then measure what is heard of them."""
     choice.refuse("A", "attack", "fit", "batch")
     plan = find_plan(choice.scale)
@@ -67,14 +67,14 @@ def _open_shop(data: str, plan: JobPlan, encoder: str, seed: int, folder: Path, 
     return open_workshop(open_corpus(data), data, plan, encoder, seed, folder, device)
 
 
-def read_study(folder: Path) -> PathologyBench:
+def read_study(folder: Path) -> PathologySetup:
     """From the files of jobs alone. Examples that nobody listened to yet are measured first."""
     for path in unmeasured(folder / JOBS):
         measure_job(path)
     return read_jobs(folder)
 
 
-def run(bench: PathologyBench) -> Result:
+def run(bench: PathologySetup) -> Result:
     options = read_options(bench)
     proven = sheets.certificates(bench)
     made = [
@@ -101,7 +101,7 @@ def run(bench: PathologyBench) -> Result:
     )
 
 
-def _values(bench: PathologyBench, options: list[Option]) -> dict[str, Any]:
+def _values(bench: PathologySetup, options: list[Option]) -> dict[str, Any]:
     """Every accuracy, by kind of job and cell."""
     kinds = dict.fromkeys(job.kind for job in bench.jobs)
     names = {

@@ -12,7 +12,7 @@ from sottovoce.studies.amiri2024.attack_quality_sheets import DIGITS
 from sottovoce.studies.amiri2024.clinic_options import HEARD, Option, certified_curves, strongest
 from sottovoce.studies.amiri2024.detector_attacks import BITS, CLEAN, cell
 from sottovoce.studies.amiri2024.job_plan import CLAIMED_DB, NOISES, OPTION_LEVELS_DB
-from sottovoce.studies.amiri2024.job_results import PathologyBench, SpeakerAccuracy, share_above
+from sottovoce.studies.amiri2024.job_results import PathologySetup, SpeakerAccuracy, share_above
 from sottovoce.studies.shown_numbers import MISSING, percent, percent_interval
 from sottovoce.studies.study import StudyTable
 from sottovoce.studies.trends import Trend, trend_sheet
@@ -45,7 +45,7 @@ def labelled(sheets: Sequence[StudyTable], label: str) -> list[StudyTable]:
     return [replace(one, note=f"{label}. {one.note}".rstrip()) for one in sheets]
 
 
-def table_1(bench: PathologyBench) -> StudyTable:
+def table_1(bench: PathologySetup) -> StudyTable:
     names = {plans.CNN: "CNN", plans.EMBEDDING: f"embeddings, {bench.setting.encoder_title}"}
     return StudyTable(
         title="Speaker-level accuracy on clean speech, % (Table 1)",
@@ -60,7 +60,7 @@ def table_1(bench: PathologyBench) -> StudyTable:
 
 
 def levels(
-    bench: PathologyBench, series: dict[str, tuple[str, Callable[[int], str]]], title: str
+    bench: PathologySetup, series: dict[str, tuple[str, Callable[[int], str]]], title: str
 ) -> StudyTable:
     """Accuracies by SNR."""
     seeds = bench.shared_seeds(kind for kind, _ in series.values())
@@ -79,7 +79,7 @@ def levels(
     )
 
 
-def quality(bench: PathologyBench) -> StudyTable:
+def quality(bench: PathologySetup) -> StudyTable:
     rows = []
     for kind, name in ((plans.CNN, "CNN, whole utterances"), (plans.EMBEDDING, "embeddings")):
         for db in sorted(bench.setting.plan.levels_db, reverse=True):
@@ -99,7 +99,7 @@ def quality(bench: PathologyBench) -> StudyTable:
     )
 
 
-def places(bench: PathologyBench) -> StudyTable:
+def places(bench: PathologySetup) -> StudyTable:
     rows = []
     for name, (kind, how) in SPECTRA.items():
         found = bench.psd(kind, how)
@@ -114,7 +114,7 @@ def places(bench: PathologyBench) -> StudyTable:
     )
 
 
-def table_2(bench: PathologyBench) -> StudyTable:
+def table_2(bench: PathologySetup) -> StudyTable:
     rows = []
     for name in NOISES:
         kind, (noisy, attacked) = f"noise-{name}", TABLE_2[name]
@@ -139,7 +139,7 @@ def table_2(bench: PathologyBench) -> StudyTable:
     )
 
 
-def options_sheet(bench: PathologyBench, options: Sequence[Option]) -> StudyTable:
+def options_sheet(bench: PathologySetup, options: Sequence[Option]) -> StudyTable:
     rows = []
     for one in options:
         known = {attack.db: attack for attack in one.attacked}
@@ -200,7 +200,7 @@ def recommend(options: Sequence[Option]) -> str | None:
     )
 
 
-def certificates(bench: PathologyBench) -> StudyTable | None:
+def certificates(bench: PathologySetup) -> StudyTable | None:
     rows = []
     shown = sorted({*OPTION_LEVELS_DB, *bench.setting.plan.levels_db}, reverse=True)
     for kind, name in (("gaussian", "CNN"), ("gaussian-trained", "CNN trained on the noise")):
@@ -219,11 +219,11 @@ def certificates(bench: PathologyBench) -> StudyTable | None:
     )
 
 
-def trends(bench: PathologyBench) -> StudyTable:
+def trends(bench: PathologySetup) -> StudyTable:
     return trend_sheet([*_useful(bench), *_broken(bench), *_high(bench), *_hardened(bench), *_noisy(bench)])
 
 
-def _useful(bench: PathologyBench) -> list[Trend]:
+def _useful(bench: PathologySetup) -> list[Trend]:
     rows = []
     for kind, name in ((plans.CNN, "CNN"), (plans.EMBEDDING, "embeddings")):
         claim = f"{name}: clean accuracy is useful (above chance)"
@@ -240,7 +240,7 @@ def _useful(bench: PathologyBench) -> list[Trend]:
     return [*rows, Trend(claim, (tough or 0) > (weak or 0) if known else None, numbers)]
 
 
-def _broken(bench: PathologyBench) -> list[Trend]:
+def _broken(bench: PathologySetup) -> list[Trend]:
     rows = []
     for name, (kind, make) in SERIES.items():
         one = bench.accuracy(kind, make(CLAIMED_DB))
@@ -254,7 +254,7 @@ def _broken(bench: PathologyBench) -> list[Trend]:
     return rows
 
 
-def _high(bench: PathologyBench) -> list[Trend]:
+def _high(bench: PathologySetup) -> list[Trend]:
     rows = []
     for name, (kind, how) in SPECTRA.items():
         found = bench.psd(kind, how)
@@ -271,7 +271,7 @@ def _high(bench: PathologyBench) -> list[Trend]:
     return rows
 
 
-def _hardened(bench: PathologyBench) -> list[Trend]:
+def _hardened(bench: PathologySetup) -> list[Trend]:
     seeds = bench.seeds(plans.ADVERSARIAL) if bench.of(plans.ADVERSARIAL) else []
     name = cell("segments", CLAIMED_DB)
     clean, plain = (bench.accuracy(kind, CLEAN, seeds) for kind in (plans.ADVERSARIAL, plans.CNN))
@@ -293,7 +293,7 @@ def _hardened(bench: PathologyBench) -> list[Trend]:
     ]
 
 
-def _noisy(bench: PathologyBench) -> list[Trend]:
+def _noisy(bench: PathologySetup) -> list[Trend]:
     kinds = [f"noise-{name}" for name in NOISES]
     left = [one for kind in kinds if (one := bench.accuracy(kind, cell("segments", CLAIMED_DB)))]
     noisy = [one for kind in kinds if (one := bench.accuracy(kind, "noisy"))]

@@ -56,7 +56,7 @@ class CertifiedSpeaker(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class PathologyBench:
+class PathologySetup:
     """A folder of jobs. quality: measures by the name of the job; absent: those that could not be had."""
 
     folder: Path
@@ -254,7 +254,7 @@ def certified_share(
     return right / len(speakers)
 
 
-def read_jobs(folder: Path) -> PathologyBench:
+def read_jobs(folder: Path) -> PathologySetup:
     """A bench from the files of jobs alone, wherever they were run."""
     setting = JobSetting.read(folder)
     jobs = {
@@ -266,7 +266,7 @@ def read_jobs(folder: Path) -> PathologyBench:
             "run those first."
         )
     files = sorted((folder / JOBS).glob(f"{PREFIX}*.json"))
-    return PathologyBench(
+    return PathologySetup(
         folder, setting, jobs, {path.stem.removeprefix(PREFIX): _read(path) for path in files}
     )
 

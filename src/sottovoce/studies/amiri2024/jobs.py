@@ -24,7 +24,7 @@ from sottovoce.core.transform import Defended, Transform
 from sottovoce.defenses.filters import IdealLowPass
 from sottovoce.defenses.noisy_passes import Smoothed
 from sottovoce.defenses.quantise import Quantise
-from sottovoce.defenses.smoothing import Gaussian, MadNoise
+from sottovoce.defenses.randomised_smoothing import Gaussian, MadNoise
 from sottovoce.studies.amiri2024 import job_plan as plans
 from sottovoce.studies.amiri2024.detection_material import NOISE_SNR_DB, DetectionMaterial
 from sottovoce.studies.amiri2024.detector_attacks import (

@@ -28,7 +28,7 @@ CORPUS = "mushra"
 
 @final
 @dataclass(frozen=True)
-class ValidationBench:
+class ValidationSetup:
     """A listening test, its pairs, and what each judge said of them; `absent`: why others were not run."""
 
     folder: Path
@@ -87,7 +87,7 @@ class ValidationBench:
         return lines
 
 
-def open_validation(choice: Choice, out: Path | None, device: str, tell: Tell) -> ValidationBench:
+def open_validation(choice: Choice, out: Path | None, device: str, tell: Tell) -> ValidationSetup:
     """Read and align the clips of a listening test, and measure them with everything that can be had."""
     choice.refuse("M4", "attack", "fit", "clips", "batch")
     if choice.data is None:
@@ -119,10 +119,10 @@ def open_validation(choice: Choice, out: Path | None, device: str, tell: Tell) -
         for judge, found in measured.items()
         for clip, reason in found.reasons.items()
     }
-    return ValidationBench(folder, test, pairs, asked, measured, absent, setting, unused)
+    return ValidationSetup(folder, test, pairs, asked, measured, absent, setting, unused)
 
 
-def run(bench: ValidationBench) -> Result:
+def run(bench: ValidationSetup) -> Result:
     codecs = bench.codecs
     alone = _agreements(bench, codecs, clear_pairs(bench.test, codecs))
     whole = _agreements(bench, bench.conditions, clear_pairs(bench.test, bench.conditions))
@@ -143,7 +143,7 @@ def run(bench: ValidationBench) -> Result:
     )
 
 
-def _agreements(bench: ValidationBench, conditions: Sequence[str], clear: Bools) -> dict[str, Agreement]:
+def _agreements(bench: ValidationSetup, conditions: Sequence[str], clear: Bools) -> dict[str, Agreement]:
     ratings = ratings_table(bench.test, conditions)
     seed = bench.setting["seed"]
     return {
@@ -157,7 +157,7 @@ def _known(value: float) -> float:
 
 
 def _values(
-    bench: ValidationBench, alone: dict[str, Agreement], whole: dict[str, Agreement]
+    bench: ValidationSetup, alone: dict[str, Agreement], whole: dict[str, Agreement]
 ) -> dict[str, Any]:
     def numbers(found: Agreement) -> dict[str, Interval]:
         return found._asdict()

@@ -24,7 +24,7 @@ from sottovoce.studies.trends import Trend, trend_sheet
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from sottovoce.studies.manocha2020.human_ratings import ValidationBench
+    from sottovoce.studies.manocha2020.human_ratings import ValidationSetup
 
 LEARNED = "learned-scratch"
 RIVALS = ("mse", "snr", "stoi", "pesq", "visqol", "dpam-scratch")
@@ -43,7 +43,7 @@ NOTES = (
 )
 
 
-def trends(bench: ValidationBench) -> StudyTable:
+def trends(bench: ValidationSetup) -> StudyTable:
     """Ours against what the paper compares with, by condition."""
     ratings = ratings_table(bench.test, bench.codecs)
     turned = {judge.id: bench.turned(judge, bench.codecs) for judge in bench.known}
@@ -60,7 +60,7 @@ def trends(bench: ValidationBench) -> StudyTable:
     return trend_sheet(rows)
 
 
-def agreements(bench: ValidationBench, order: Sequence[str], found: Mapping[str, Agreement]) -> StudyTable:
+def agreements(bench: ValidationSetup, order: Sequence[str], found: Mapping[str, Agreement]) -> StudyTable:
     titles = {judge.id: judge.title for judge in bench.judges}
     first = found[order[0]] if order else None
     return StudyTable(
@@ -88,7 +88,7 @@ def agreements(bench: ValidationBench, order: Sequence[str], found: Mapping[str,
 
 
 def with_reference(
-    bench: ValidationBench, order: Sequence[str], found: Mapping[str, Agreement]
+    bench: ValidationSetup, order: Sequence[str], found: Mapping[str, Agreement]
 ) -> StudyTable:
     titles = {judge.id: judge.title for judge in bench.judges}
     return StudyTable(
@@ -107,7 +107,7 @@ def with_reference(
     )
 
 
-def beside_paper(bench: ValidationBench, found: Mapping[str, Agreement]) -> StudyTable:
+def beside_paper(bench: ValidationSetup, found: Mapping[str, Agreement]) -> StudyTable:
     titles = {judge.id: judge.title for judge in bench.judges}
     rows = []
     for name, paper in TABLE_2.items():
@@ -135,7 +135,7 @@ def beside_paper(bench: ValidationBench, found: Mapping[str, Agreement]) -> Stud
     )  # fmt: skip
 
 
-def calibration(bench: ValidationBench) -> StudyTable:
+def calibration(bench: ValidationSetup) -> StudyTable:
     """P(heard) beside the share of listeners who seem to have heard it."""
     conditions = bench.conditions
     shares = heard_shares(bench.test, conditions)
@@ -171,7 +171,7 @@ def calibration(bench: ValidationBench) -> StudyTable:
     )  # fmt: skip
 
 
-def conditions(bench: ValidationBench) -> StudyTable:
+def conditions(bench: ValidationSetup) -> StudyTable:
     rows = []
     shares = heard_shares(bench.test, bench.test.conditions)
     ratings = ratings_table(bench.test, bench.test.conditions)
@@ -195,14 +195,14 @@ def conditions(bench: ValidationBench) -> StudyTable:
     )
 
 
-def not_run(bench: ValidationBench) -> list[StudyTable]:
+def not_run(bench: ValidationSetup) -> list[StudyTable]:
     titles = {judge.id: judge.title for judge in bench.judges}
     rows = [(titles[name], reason) for name, reason in bench.absent.items()]
     return [StudyTable(title="Not run", columns=("measure", "why"), rows=rows)] if rows else []
 
 
 def drawings(
-    bench: ValidationBench, order: Sequence[str], found: Mapping[str, Agreement]
+    bench: ValidationSetup, order: Sequence[str], found: Mapping[str, Agreement]
 ) -> list[StudyFigure]:
     return [
         StudyFigure(
@@ -220,7 +220,7 @@ def drawings(
     ]
 
 
-def _bars(bench: ValidationBench, order: Sequence[str], found: Mapping[str, Agreement]) -> Figure:
+def _bars(bench: ValidationSetup, order: Sequence[str], found: Mapping[str, Agreement]) -> Figure:
     titles = {judge.id: judge.title for judge in bench.judges}
     known = [name for name in order if not math.isnan(found[name].spearman_conditions.value)]
     figure = canvas((9, 0.8 + 0.28 * len(known)))
@@ -238,7 +238,7 @@ def _bars(bench: ValidationBench, order: Sequence[str], found: Mapping[str, Agre
     return figure
 
 
-def _scatter(bench: ValidationBench, order: Sequence[str]) -> Figure:
+def _scatter(bench: ValidationSetup, order: Sequence[str]) -> Figure:
     ids = {judge.id: judge for judge in bench.judges}
     columns = 4
     lines = max(1, math.ceil(len(order) / columns))

@@ -46,7 +46,7 @@ OURS, RANDOM, QUEST = "our rule", "random strengths", "QUEST+"
 
 @final
 @dataclass(frozen=True)
-class JndBench:
+class JndSetup:
     """How many simulated listeners are asked."""
 
     folder: Path
@@ -78,13 +78,13 @@ class JndBench:
         ]
 
 
-def open_bench(choice: Choice, out: Path | None, device: str, tell: Tell) -> JndBench:
+def open_bench(choice: Choice, out: Path | None, device: str, tell: Tell) -> JndSetup:
     choice.refuse("M2", "attack", "fit", "model", "batch", "data", "clips")
     scale = "full" if find_scale(choice.scale).name == "full" else "mini"
-    return JndBench(out or default_folder("M2", scale, [choice.seed]), scale, choice.seed, tell, {})
+    return JndSetup(out or default_folder("M2", scale, [choice.seed]), scale, choice.seed, tell, {})
 
 
-def run(bench: JndBench) -> Result:
+def run(bench: JndSetup) -> Result:
     errors = _errors(bench)
     groups = {
         "simulated, 2 % lapses": _sessions(bench, 0.02),
@@ -132,7 +132,7 @@ class SimulatedListenerSession(NamedTuple):
     mus: tuple[float, ...]
 
 
-def _errors(bench: JndBench) -> dict[str, list[float]]:
+def _errors(bench: JndSetup) -> dict[str, list[float]]:
     """RMSE of mu after each trial, by the way in which strengths are chosen."""
     ways: dict[str, rivals.Way] = {OURS: rivals.adaptive, RANDOM: rivals.at_random}
     if rivals.has_quest_plus():
@@ -147,7 +147,7 @@ def _errors(bench: JndBench) -> dict[str, list[float]]:
     return {name: np.sqrt(np.mean(rows, axis=0)).tolist() for name, rows in squares.items()}
 
 
-def _sessions(bench: JndBench, lapse: float | None) -> list[SimulatedListenerSession]:
+def _sessions(bench: JndSetup, lapse: float | None) -> list[SimulatedListenerSession]:
     """Sessions of the paper's shape. lapse: of attentive listeners; None: those who throw coins."""
     plan, found = SessionPlan(), []
     for number in range(SESSIONS[bench.scale]):
@@ -264,7 +264,7 @@ def _trends(
     ]
 
 
-def _courses(bench: JndBench) -> dict[str, tuple[list[float], list[float]]]:
+def _courses(bench: JndSetup) -> dict[str, tuple[list[float], list[float]]]:
     lines = {}
     for number in range(3):
         listener = rivals.make_listener(number, lapse=LAPSE, seed=bench.seed)

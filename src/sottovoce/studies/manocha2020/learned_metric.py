@@ -51,7 +51,7 @@ Floats = NDArray[np.float64]
 
 @final
 @dataclass(frozen=True)
-class LearnedBench:
+class LearnedSetup:
     """data: an answers folder, or clips over which simulated listeners are asked. dpam: its weights."""
 
     folder: Path
@@ -105,7 +105,7 @@ class LearnedBench:
         ]
 
 
-def open_bench(choice: Choice, out: Path | None, device: str, tell: Tell) -> LearnedBench:
+def open_bench(choice: Choice, out: Path | None, device: str, tell: Tell) -> LearnedSetup:
     choice.refuse("M3", "attack", "fit", "batch")
     scale = "full" if find_scale(choice.scale).name == "full" else "mini"
     data = choice.data or "embedded"
@@ -116,7 +116,7 @@ def open_bench(choice: Choice, out: Path | None, device: str, tell: Tell) -> Lea
         )
     pairs = choice.clips or PAIRS[scale]
     folder = out or default_folder("M3", scale, [data, choice.model or "", pairs, choice.seed])
-    return LearnedBench(folder, scale, data, choice.model, pairs, choice.seed, device, tell, {})
+    return LearnedSetup(folder, scale, data, choice.model, pairs, choice.seed, device, tell, {})
 
 
 class EarDistances(NamedTuple):
@@ -126,7 +126,7 @@ class EarDistances(NamedTuple):
     p: Floats | None
 
 
-def run(bench: LearnedBench) -> Result:
+def run(bench: LearnedSetup) -> Result:
     answers = bench.answers()
     # A folder that is given may hold what the metric was trained on; what is simulated here does not.
     every = [row for row, one in enumerate(answers.answers) if not one.sentinel]
@@ -175,7 +175,7 @@ def run(bench: LearnedBench) -> Result:
     )  # fmt: skip
 
 
-def _simulate(bench: LearnedBench, folder: Path) -> None:
+def _simulate(bench: LearnedSetup, folder: Path) -> None:
     from sottovoce.perception.jnd.references import Cut, cut_references
     from sottovoce.perception.jnd.simulated_answers import Collection, simulate
 

@@ -40,7 +40,7 @@ SHOWN_STRENGTH = 50.0
 
 @final
 @dataclass(frozen=True)
-class PerturbationBench:
+class PerturbationSetup:
     """Clips to degrade, and how many random directions to walk."""
 
     folder: Path
@@ -74,13 +74,13 @@ class PerturbationBench:
         return Draws(self.seed).turn("study", "M1")
 
 
-def open_bench(choice: Choice, out: Path | None, device: str, tell: Tell) -> PerturbationBench:
+def open_bench(choice: Choice, out: Path | None, device: str, tell: Tell) -> PerturbationSetup:
     choice.refuse("M1", "attack", "fit", "model", "batch")
     scale = "full" if find_scale(choice.scale).name == "full" else "mini"
     data, count = choice.data or "strings", choice.clips or CLIPS[scale]
     corpus = open_corpus(data).limit(count, choice.seed)
     (chunk,) = corpus.chunks(len(corpus), SAMPLE_RATE)
-    return PerturbationBench(
+    return PerturbationSetup(
         folder=out or default_folder("M1", scale, [data, count, choice.seed]),
         clips=collate(chunk.clips),
         data=data,
@@ -92,7 +92,7 @@ def open_bench(choice: Choice, out: Path | None, device: str, tell: Tell) -> Per
     )
 
 
-def run(bench: PerturbationBench) -> Result:
+def run(bench: PerturbationSetup) -> Result:
     found, growth = {}, {}
     for place, name in enumerate(MAKERS):
         bench.tell(place / (len(MAKERS) + 1), name)
@@ -161,7 +161,7 @@ def run(bench: PerturbationBench) -> Result:
     )
 
 
-def _figures(bench: PerturbationBench, name: str, strength: float) -> tuple[float, list[float] | None]:
+def _figures(bench: PerturbationSetup, name: str, strength: float) -> tuple[float, list[float] | None]:
     """What a perturbation is asked for at a strength, and what is found, a value a clip or one; None where
     the figure leaves no trace but a distance."""
     part, rate, draws = MAKERS[name](strength=strength), SAMPLE_RATE, bench.draws.turn(name)
@@ -183,7 +183,7 @@ def _figures(bench: PerturbationBench, name: str, strength: float) -> tuple[floa
     return part.asked, None
 
 
-def _growth(bench: PerturbationBench, direction: Direction) -> list[Any]:
+def _growth(bench: PerturbationSetup, direction: Direction) -> list[Any]:
     """Distances at each strength, `(clips,)` in dB."""
     return [
         measure.spectral_distance_db(bench.clips, one.batch)
@@ -230,7 +230,7 @@ def _growth_sheet(title: str, growth: dict[str, list[Any]]) -> StudyTable:
     )
 
 
-def _gallery(bench: PerturbationBench) -> Figure:
+def _gallery(bench: PerturbationSetup) -> Figure:
     figure = canvas((12, 6.4))
     names = ["clean", *MAKERS]
     grid = figure.subplots(3, 5, sharex=True, sharey=True)

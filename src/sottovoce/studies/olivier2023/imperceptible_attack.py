@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from sottovoce.core.record import Record
 from sottovoce.core.statistics import Interval
 from sottovoce.studies.draw import bars
-from sottovoce.studies.olivier2023.recogniser_bench import AsrBench, opener
-from sottovoce.studies.olivier2023.recogniser_figures import Keep, forced_wer, found
+from sottovoce.studies.olivier2023.runs.recogniser_figures import Keep, forced_wer, found
+from sottovoce.studies.olivier2023.runs.recogniser_setup import AsrSetup, opener
 from sottovoce.studies.shown_numbers import MISSING, db_interval, percent_interval
 from sottovoce.studies.study import Result, Study, StudyFigure, StudyTable
 
@@ -16,7 +16,7 @@ STAGES = {"cw-asr": "forced", "imperceptible": "forced and hidden"}
 SHARE, EXCESS, SNR = "masking-share", "masking-excess", "snr"
 
 
-def run(bench: AsrBench) -> Result:
+def run(bench: AsrSetup) -> Result:
     stages = {
         title: (cell, rows)
         for name, title in STAGES.items()

@@ -8,9 +8,9 @@ from sottovoce.core.record import Record
 from sottovoce.core.statistics import Interval
 from sottovoce.studies.draw import groups
 from sottovoce.studies.olivier2023.attack_tables import CONFUSION
-from sottovoce.studies.olivier2023.recogniser_bench import AsrBench, opener
-from sottovoce.studies.olivier2023.recogniser_figures import by_language, found
-from sottovoce.studies.olivier2023.recogniser_plans import LANGUAGES
+from sottovoce.studies.olivier2023.runs.recogniser_figures import by_language, found
+from sottovoce.studies.olivier2023.runs.recogniser_plans import LANGUAGES
+from sottovoce.studies.olivier2023.runs.recogniser_setup import AsrSetup, opener
 from sottovoce.studies.shown_numbers import percent_interval
 from sottovoce.studies.study import Result, Study, StudyFigure, StudyTable
 
@@ -18,7 +18,7 @@ ALL = "all"
 Rates = dict[str, Interval | None]
 
 
-def run(bench: AsrBench) -> Result:
+def run(bench: AsrSetup) -> Result:
     own = {f"heard as {code}": _toward(bench, code) for code in LANGUAGES}
     universal = [record for _, rows in bench.cells("universal", "universal-gradient") for record in rows]
     judged = {record.clip for record in universal}
@@ -78,7 +78,7 @@ def rates(records: Iterable[Record], metric: str) -> Rates:
     return {**parts, ALL: found(rows, metric)}
 
 
-def _toward(bench: AsrBench, code: str) -> list[Record]:
+def _toward(bench: AsrSetup, code: str) -> list[Record]:
     return bench.records("confusion", "pgd", "snr(db=45)", f"language(code={code})")
 
 

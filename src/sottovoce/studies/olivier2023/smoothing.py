@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from sottovoce.core.record import Record
 from sottovoce.core.statistics import Interval
 from sottovoce.studies.draw import curves
-from sottovoce.studies.olivier2023.defense_plans import (
+from sottovoce.studies.olivier2023.defense_tables import TABLE_7_1, VOTES
+from sottovoce.studies.olivier2023.rover_time import time_rover
+from sottovoce.studies.olivier2023.runs.defense_plans import (
     COUNTS,
     MANY,
     NOISY_ROWS,
@@ -16,10 +18,8 @@ from sottovoce.studies.olivier2023.defense_plans import (
     noisy_sigmas,
     sigmas,
 )
-from sottovoce.studies.olivier2023.defense_tables import TABLE_7_1, VOTES
-from sottovoce.studies.olivier2023.recogniser_bench import AsrBench, opener
-from sottovoce.studies.olivier2023.recogniser_figures import forced_wer, found, less
-from sottovoce.studies.olivier2023.rover_time import time_rover
+from sottovoce.studies.olivier2023.runs.recogniser_figures import forced_wer, found, less
+from sottovoce.studies.olivier2023.runs.recogniser_setup import AsrSetup, opener
 from sottovoce.studies.olivier2023.smoothing_under_attack import (
     SHELF,
     TRAINED,
@@ -40,7 +40,7 @@ from sottovoce.studies.study import Result, Study, StudyFigure, StudyTable
 from sottovoce.studies.trends import Trend, higher, trend_sheet
 
 
-def run(bench: AsrBench) -> Result:
+def run(bench: AsrSetup) -> Result:
     rows = {key: cells for key in keys(bench) if (cells := row_cells(bench, key, "pgd"))}
     timed = time_rover(COUNTS) if "votes" in bench.runs else {}
     return Result(
@@ -103,7 +103,7 @@ def _by_size(rows: Mapping[Key, Cells]) -> list[StudyFigure]:
     return [StudyFigure(name="wer-by-snr", title="WER under PGD by SNR (Fig. 7.1)", figure=figure)]
 
 
-def _by_count(bench: AsrBench, timed: Mapping[int, float]) -> list[StudyFigure]:
+def _by_count(bench: AsrSetup, timed: Mapping[int, float]) -> list[StudyFigure]:
     if not timed:
         return []
     times = [float(count) for count in timed], list(timed.values())
@@ -121,7 +121,7 @@ def _by_count(bench: AsrBench, timed: Mapping[int, float]) -> list[StudyFigure]:
     ]
 
 
-def _noisy(bench: AsrBench, title: str, sigma: float) -> list[Record]:
+def _noisy(bench: AsrSetup, title: str, sigma: float) -> list[Record]:
     """The records of a row of Table 7.1, whatever number of votes it was run with."""
     (row,) = [row for row in NOISY_ROWS if row.title == title]
     run = "natural-trained" if row.trained else "natural"
@@ -129,7 +129,7 @@ def _noisy(bench: AsrBench, title: str, sigma: float) -> list[Record]:
     return each[0] or each[1]
 
 
-def _natural(bench: AsrBench) -> StudyTable:
+def _natural(bench: AsrSetup) -> StudyTable:
     levels = [sigma for sigma in noisy_sigmas(bench.on_strings) if _noisy(bench, "one sentence", sigma)]
     rows = []
     for row in NOISY_ROWS:
@@ -158,13 +158,13 @@ def _natural(bench: AsrBench) -> StudyTable:
     )  # fmt: skip
 
 
-def _by_passes(bench: AsrBench) -> tuple[list[float], list[float]]:
+def _by_passes(bench: AsrSetup) -> tuple[list[float], list[float]]:
     pairs = [(count, found(records, "clean-wer")) for count, records in _counted(bench).items()]
     known = [(float(count), 100 * wer.value) for count, wer in pairs if wer]
     return [count for count, _ in known], [wer for _, wer in known]
 
 
-def _counted(bench: AsrBench) -> dict[int, list[Record]]:
+def _counted(bench: AsrSetup) -> dict[int, list[Record]]:
     """The records of ROVER by its passes."""
     cells = bench.cells("votes", "noise")
     ends = {count: f"+rover(passes={count})" for count in COUNTS}
@@ -173,7 +173,7 @@ def _counted(bench: AsrBench) -> dict[int, list[Record]]:
     }
 
 
-def _votes(bench: AsrBench, timed: Mapping[int, float]) -> StudyTable:
+def _votes(bench: AsrSetup, timed: Mapping[int, float]) -> StudyTable:
     counted = _counted(bench)
     return StudyTable(
         title="ROVER by its passes (Fig. E.1)",
@@ -193,7 +193,7 @@ def _votes(bench: AsrBench, timed: Mapping[int, float]) -> StudyTable:
     )
 
 
-def _trends(bench: AsrBench) -> list[Trend]:
+def _trends(bench: AsrSetup) -> list[Trend]:
     found_trends = [
         _best_vote(bench, sigma)
         for sigma in noisy_sigmas(bench.on_strings)
@@ -213,7 +213,7 @@ def _trends(bench: AsrBench) -> list[Trend]:
     return found_trends
 
 
-def _best_vote(bench: AsrBench, sigma: float) -> Trend:
+def _best_vote(bench: AsrSetup, sigma: float) -> Trend:
     """Whether ROVER has the lowest WER of all votes."""
     claim = f"sigma {sigma:g}: ROVER-16 beats one sentence, majority and average"
     ours = _noisy(bench, "ROVER-16", sigma)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sottovoce.studies.draw import curves
 from sottovoce.studies.olivier2023.defense_tables import SNRS_DB, TABLE_E_2
-from sottovoce.studies.olivier2023.recogniser_bench import AsrBench, opener
-from sottovoce.studies.olivier2023.recogniser_figures import crossing_db, found, less
+from sottovoce.studies.olivier2023.runs.recogniser_figures import crossing_db, found, less
+from sottovoce.studies.olivier2023.runs.recogniser_setup import AsrSetup, opener
 from sottovoce.studies.olivier2023.smoothing_under_attack import (
     HALF,
     Cells,
@@ -27,7 +27,7 @@ COMPARED = {
 """What Fig. 7.2 holds against the stronger models: rows of Table E.2."""
 
 
-def run(bench: AsrBench) -> Result:
+def run(bench: AsrSetup) -> Result:
     runs = {name: _cells(bench, name) for name in RUNS}
     lines = {title: curve(runs[name]) for name, title in RUNS.items()}
     paper = {
@@ -59,7 +59,7 @@ def run(bench: AsrBench) -> Result:
     )
 
 
-def _cells(bench: AsrBench, name: str) -> Cells:
+def _cells(bench: AsrSetup, name: str) -> Cells:
     return [(cell, records) for cell, records in bench.cells(name, "pgd") if records]
 
 
@@ -85,7 +85,7 @@ def _used(runs: dict[str, Cells]) -> list[StudyTable]:
     return [used_sheet(attacked)] if attacked else []
 
 
-def _trends(bench: AsrBench, runs: dict[str, Cells]) -> list[Trend]:
+def _trends(bench: AsrSetup, runs: dict[str, Cells]) -> list[Trend]:
     every = {name: bench.records(name, "pgd") for name in RUNS}
     claim = "smoothing lowers the WER under attack"
     trends = [lower(claim, less(every["smoothed"], every["bare"], "wer"), "points of WER, all SNRs together")]

@@ -8,8 +8,8 @@ from sottovoce.core.record import Record
 from sottovoce.core.statistics import Interval
 from sottovoce.studies.draw import bars
 from sottovoce.studies.olivier2023.attack_tables import LINF_SNR_DB, TABLE_5_2, row_of
-from sottovoce.studies.olivier2023.recogniser_bench import AsrBench, opener
-from sottovoce.studies.olivier2023.recogniser_figures import found, lost_by_rounding, reached
+from sottovoce.studies.olivier2023.runs.recogniser_figures import found, lost_by_rounding, reached
+from sottovoce.studies.olivier2023.runs.recogniser_setup import AsrSetup, opener
 from sottovoce.studies.shown_numbers import MISSING, as_printed, db_interval, percent_interval
 from sottovoce.studies.study import Result, Study, StudyFigure, StudyTable
 
@@ -34,7 +34,7 @@ LINES = (
 )
 
 
-def run(bench: AsrBench) -> Result:
+def run(bench: AsrSetup) -> Result:
     name = row_of(bench.model)
     paper = TABLE_5_2[name]._asdict() if name else {}
     clean = found(_clean(bench), "clean-wer")
@@ -79,21 +79,21 @@ def run(bench: AsrBench) -> Result:
     )
 
 
-def _records(bench: AsrBench, line: WhisperRow) -> list[Record]:
+def _records(bench: AsrSetup, line: WhisperRow) -> list[Record]:
     return bench.records(line.run, line.attack, line.budget)
 
 
-def _noise(bench: AsrBench, line: WhisperRow) -> list[Record]:
+def _noise(bench: AsrSetup, line: WhisperRow) -> list[Record]:
     return bench.records(line.run, "noise", line.budget)
 
 
-def _clean(bench: AsrBench) -> list[Record]:
+def _clean(bench: AsrSetup) -> list[Record]:
     """The clips of the untargeted attacks, each once."""
     return next((rows for line in LINES[::-1] if (rows := _records(bench, line))), [])
 
 
 def _untargeted(
-    bench: AsrBench,
+    bench: AsrSetup,
     clean: Interval | None,
     wers: dict[str, Interval | None],
     paper: dict[str, float],

@@ -13,7 +13,7 @@ from sottovoce.studies.draw import bars
 from sottovoce.studies.shown_numbers import percent, percent_interval, printed
 from sottovoce.studies.study import Result, Study, StudyFigure, StudyTable
 from sottovoce.studies.vadillo2022.evaluate import Bools, fooled, rate
-from sottovoce.studies.vadillo2022.universal_bench import UniversalBench, open_choice
+from sottovoce.studies.vadillo2022.universal_setup import UniversalSetup, open_choice
 from sottovoce.studies.vadillo2022.vadillo_tables import BOUND_L2, TABLE_1
 
 
@@ -36,7 +36,7 @@ class FoolingRow:
     l2: list[float]
 
 
-def run(bench: UniversalBench) -> Result:
+def run(bench: UniversalSetup) -> Result:
     fitted = bench.perturbations()
     rows = {}
     for place, (label, perturbations) in enumerate(fitted.items()):
@@ -62,7 +62,7 @@ def run(bench: UniversalBench) -> Result:
     )
 
 
-def judge(bench: UniversalBench, label: str, perturbations: list[Perturbation]) -> FoolingRow:
+def judge(bench: UniversalSetup, label: str, perturbations: list[Perturbation]) -> FoolingRow:
     valid_clips = bench.valid(label)
     train: list[tuple[Bools, Bools]] = []
     valid: list[tuple[Bools, Bools]] = []

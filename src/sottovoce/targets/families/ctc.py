@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import CtcFrames, Matches, Timings, Word, check_scores
+from sottovoce.core.target import CtcFrames, Matches, TimedWord, Timings, check_scores
 from sottovoce.errors import InputError
 from sottovoce.targets.families.recogniser import Recogniser
 
@@ -101,7 +101,7 @@ class Ctc(Recogniser, Matches, Timings, CtcFrames):
         return [self.vocabulary.decode(tokens) for tokens in self._said(log_probs, frames)]
 
     @final
-    def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[Word]]:
+    def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[TimedWord]]:
         log_probs, frames = self._readable(batch, draws)
         rows = log_probs.detach().double().cpu().numpy()
         return [self._words(row[:count]) for row, count in zip(rows, frames.tolist(), strict=True)]
@@ -148,7 +148,7 @@ class Ctc(Recogniser, Matches, Timings, CtcFrames):
         )
         return total / lengths.clamp_min(1).to(total)
 
-    def _words(self, rows: Floats) -> list[Word]:
+    def _words(self, rows: Floats) -> list[TimedWord]:
         blank = self.vocabulary.blank
         if self.beams == 1:
             tokens, spans = greedy_spans(rows, blank)
@@ -166,7 +166,7 @@ class Ctc(Recogniser, Matches, Timings, CtcFrames):
             sure = np.mean([rows[spans[place][0] : spans[place][1], tokens[place]].max() for place in places])
             times = start * self.frame_seconds, end * self.frame_seconds
             # The geometric mean over letters, so that a long word is not less sure for its length.
-            words.append(Word(text, *times, confidence=min(1.0, float(np.exp(sure)))))
+            words.append(TimedWord(text, *times, confidence=min(1.0, float(np.exp(sure)))))
         return words
 
 

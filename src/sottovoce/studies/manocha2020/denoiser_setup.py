@@ -67,7 +67,7 @@ class Mixed(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class DenoiserBench:
+class DenoiserSetup:
     """heard: what each system made of the noisy clips. measured: by system, then by judge."""
 
     folder: Path
@@ -106,7 +106,7 @@ class DenoiserBench:
         return [row for row, one in enumerate(self.mixed) if snr_db is None or one.snr_db == snr_db]
 
 
-def open_bench(choice: Choice, out: Path | None, device: str, tell: Tell) -> DenoiserBench:
+def open_bench(choice: Choice, out: Path | None, device: str, tell: Tell) -> DenoiserSetup:
     """choice.data: CORPUS, or CORPUS@DIR with a folder of noises. choice.model: a folder of weights."""
     choice.refuse("M5", "attack", "fit", "batch")
     scale = "full" if find_scale(choice.scale).name == "full" else "mini"
@@ -146,7 +146,7 @@ def open_bench(choice: Choice, out: Path | None, device: str, tell: Tell) -> Den
     }
     unused = {failure.id: failure.reason for failure in chunk.failures} | reasons
     folder = out or default_folder("M5", scale, [data, count, choice.model or "", choice.seed])
-    return DenoiserBench(
+    return DenoiserSetup(
         folder, mixed, clean, heard, measured, absent, setting, corpus.note, choice.seed, unused
     )
 

@@ -19,7 +19,7 @@ from sottovoce.core.quantisation import round_clean
 from sottovoce.core.target import Target
 from sottovoce.errors import BudgetError, InputError
 from sottovoce.metrics.signal_distortion import snr_db
-from sottovoce.testing.checks.target import scorer_of
+from sottovoce.testing.checks.check_target import scorer_of
 from sottovoce.testing.clips import clips_for, widened
 from sottovoce.testing.guards import check_random_state, handed_back, unchanged
 from sottovoce.testing.laws import ContractError, Law, distance, gap, require

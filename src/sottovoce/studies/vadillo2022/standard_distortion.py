@@ -7,11 +7,11 @@ from sottovoce.studies.draw import boxes
 from sottovoce.studies.shown_numbers import db_interval, percent_interval, printed
 from sottovoce.studies.study import Result, Study, StudyFigure, StudyTable
 from sottovoce.studies.vadillo2022.evaluate import Floats, audible, distortion_db, mean, rate
-from sottovoce.studies.vadillo2022.universal_bench import UniversalBench, open_choice
+from sottovoce.studies.vadillo2022.universal_setup import UniversalSetup, open_choice
 from sottovoce.studies.vadillo2022.vadillo_tables import ACCEPTED_DB, TABLE_2
 
 
-def run(bench: UniversalBench) -> Result:
+def run(bench: UniversalSetup) -> Result:
     levels: dict[str, Floats] = {}
     silent = []
     for label, perturbations in bench.perturbations().items():

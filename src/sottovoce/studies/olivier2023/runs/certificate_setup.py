@@ -12,12 +12,12 @@ from sottovoce.auditing.certificates.certify_folder import CertifiedClip, Certif
 from sottovoce.auditing.certificates.certify_run import CertifyPlan, run_certify
 from sottovoce.core.files.yaml_reader import read_yaml
 from sottovoce.defenses.defense_text import Defense
-from sottovoce.defenses.smoothing import Gaussian
+from sottovoce.defenses.randomised_smoothing import Gaussian
 from sottovoce.errors import InputError
 from sottovoce.studies.ask import Ask
-from sottovoce.studies.olivier2023.certificate_plans import names_of_certificates, o16
 from sottovoce.studies.olivier2023.defense_tables import SETUP
-from sottovoce.studies.olivier2023.recogniser_bench import FEW_CLIPS, RUNS, Bar
+from sottovoce.studies.olivier2023.runs.certificate_plans import names_of_certificates, o16
+from sottovoce.studies.olivier2023.runs.recogniser_setup import FEW_CLIPS, RUNS, Bar
 from sottovoce.studies.study import Choice, Study, Tell, default_folder, find_scale
 from sottovoce.targets.open_target import find_device
 
@@ -43,7 +43,7 @@ class CertifyRun:
 
 @final
 @dataclass(frozen=True)
-class CertifyBench:
+class CertifySetup:
     """The runs of the study, by the names of its plans; one that was not run is not there."""
 
     folder: Path
@@ -83,7 +83,7 @@ class CertifyBench:
         return lines + ([f"Not run: {', '.join(absent)}."] if absent else [])
 
 
-def open_certificates(choice: Choice, out: Path | None, device: str, tell: Tell) -> CertifyBench:
+def open_certificates(choice: Choice, out: Path | None, device: str, tell: Tell) -> CertifySetup:
     """Run what is not yet recorded."""
     choice.refuse("O16", "attack", "fit", "model", "batch")
     ask = Ask(
@@ -102,7 +102,7 @@ def open_certificates(choice: Choice, out: Path | None, device: str, tell: Tell)
     return read_certificates(folder)
 
 
-def read_certificates(folder: Path) -> CertifyBench:
+def read_certificates(folder: Path) -> CertifySetup:
     """A bench from folders of certificates, wherever they were made: `folder/plans/NAME`, `folder/NAME`."""
     runs = {}
     for name in names_of_certificates():
@@ -115,4 +115,4 @@ def read_certificates(folder: Path) -> CertifyBench:
             f"study O16 expected a folder with certificates of {', '.join(names_of_certificates())}, got "
             f"none in {str(folder)!r}; name the folder that holds them."
         )
-    return CertifyBench(folder, runs)
+    return CertifySetup(folder, runs)

@@ -21,7 +21,7 @@ from sottovoce.studies.identify import name_of
 from sottovoce.studies.olivier2023.attack_tables import SETUP, strange
 from sottovoce.studies.olivier2023.defense_tables import SETUP as DEFENSE_SETUP
 from sottovoce.studies.olivier2023.defense_tables import SIGMAS
-from sottovoce.studies.olivier2023.recogniser_plans import SMALL_WEIGHT, names_of, plans_of
+from sottovoce.studies.olivier2023.runs.recogniser_plans import SMALL_WEIGHT, names_of, plans_of
 from sottovoce.studies.study import Choice, Study, Tell, default_folder, find_scale
 from sottovoce.targets.open_target import find_device, open_target
 
@@ -58,7 +58,7 @@ class RecogniserRun:
 
 @final
 @dataclass(frozen=True)
-class AsrBench:
+class AsrSetup:
     """The runs of a study, by the names of its plans; one that was not run is not there."""
 
     study: str
@@ -209,14 +209,14 @@ class AsrBench:
 
 def opener(
     study: str, *, model: str, data: str, fits: bool = False, one_model: bool = True
-) -> Callable[..., AsrBench]:
+) -> Callable[..., AsrSetup]:
     """How a study opens its bench: it runs what is not yet recorded. model, data: the study's own.
 
     fits: whether one of its attacks is fitted on clips. one_model: whether a user may name another model;
         not where the study holds those of the zoo against each other.
     """
 
-    def open_runs(choice: Choice, out: Path | None, device: str, tell: Tell) -> AsrBench:
+    def open_runs(choice: Choice, out: Path | None, device: str, tell: Tell) -> AsrSetup:
         choice.refuse(study, "attack", *([] if fits else ["fit"]), *([] if one_model else ["model"]))
         ask = Ask(
             scale="full" if find_scale(choice.scale).name == "full" else "mini",
@@ -235,7 +235,7 @@ def opener(
     return open_runs
 
 
-def read_runs(study: str, folder: Path) -> AsrBench:
+def read_runs(study: str, folder: Path) -> AsrSetup:
     """A bench from run folders, wherever they were made: `folder/plans/NAME`, or `folder/NAME`."""
     names = names_of(study)
     places = [(folder / RUNS / name, folder / name) for name in names]
@@ -249,7 +249,7 @@ def read_runs(study: str, folder: Path) -> AsrBench:
             f"study {study} expected a folder with runs of {', '.join(names)}, got none in {str(folder)!r}; "
             "name the folder that holds them."
         )
-    return AsrBench(study, folder, runs)
+    return AsrSetup(study, folder, runs)
 
 
 def _run_all(plans: Plans, folder: Path, device: str, tell: Tell) -> None:

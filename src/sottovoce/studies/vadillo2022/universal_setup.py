@@ -34,7 +34,7 @@ PROBE_TOLERANCE = 1e-2
 
 @final
 @dataclass(frozen=True)
-class UniversalBench:
+class UniversalSetup:
     """A setting made real. `unused` gathers why clips could not be used, by id."""
 
     setting: StudySetting
@@ -134,19 +134,19 @@ class UniversalBench:
         return found
 
 
-def open_bench(setting: StudySetting, folder: Path, *, device: str = "auto", tell: Tell) -> UniversalBench:
+def open_bench(setting: StudySetting, folder: Path, *, device: str = "auto", tell: Tell) -> UniversalSetup:
     """A bench in a folder that is new, or was made for the same setting and the same model."""
     check_data(setting)
     registry.find("universal", setting.attack)
     device = find_device(device)
     target = open_target(setting.model, device)
     material = open_material(setting, target.power(Scores).classes, folder / "silence")
-    bench = UniversalBench(setting, target, material, folder, device, tell)
+    bench = UniversalSetup(setting, target, material, folder, device, tell)
     _prepare(folder, setting.to_json(), _probe(bench))
     return bench
 
 
-def open_choice(choice: Choice, out: Path | None, device: str, tell: Tell) -> UniversalBench:
+def open_choice(choice: Choice, out: Path | None, device: str, tell: Tell) -> UniversalSetup:
     """The bench of a study of universal perturbations."""
     choice.refuse("V", "fit", "clips", "batch")
     own = StudySetting()
@@ -171,7 +171,7 @@ def _share_fooled(perturbation: Perturbation) -> float:
     return float(facts["fooled"]) / float(facts["clips"])
 
 
-def _probe(bench: UniversalBench) -> list[list[float]]:
+def _probe(bench: UniversalSetup) -> list[list[float]]:
     """What the model says to a few clips: tells whether it is still the one that a folder was made with."""
     entries = [bench.material.valid_set(label)[0] for label in bench.classes[:PROBES]]
     scorer = bench.target.power(Scores)
