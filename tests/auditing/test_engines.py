@@ -16,7 +16,7 @@ import soundfile
 from sottovoce.auditing.engines import pool_worker as worker
 from sottovoce.auditing.engines.engine import Engine
 from sottovoce.auditing.engines.inline_engine import InlineEngine
-from sottovoce.auditing.engines.pool_engine import PoolEngine, find_devices, share_cores
+from sottovoce.auditing.engines.pool_engine import PoolEngine
 from sottovoce.auditing.engines.ray_worker import Order, RayWorker
 from sottovoce.auditing.plan.plan_file import Plan, make_plan
 from sottovoce.auditing.results.summary import summarise
@@ -34,9 +34,11 @@ from sottovoce.auditing.run.tasks import (
     Unopened,
     halves,
 )
+from sottovoce.core.processes import READY, share_cores
 from sottovoce.core.record import EVERY, LOADING, read_records
 from sottovoce.core.target import Target
 from sottovoce.errors import InputError, StoreError
+from sottovoce.targets.open_target import find_devices
 
 WriteClip = Callable[..., None]
 
@@ -340,10 +342,10 @@ def test_processes_give_the_same_records(
 @pytest.mark.slow
 def test_a_key_that_is_struck_while_a_worker_starts_is_not_for_it() -> None:
     with PoolEngine(1, ["cpu"]) as pool:
-        member = pool._start(0)
+        member = pool.pool._start(0)
         for number in (signal.SIGINT, signal.SIGTERM):
             os.kill(member.process.pid or 0, number)
-        assert member.connection.poll(120) and member.connection.recv() == worker.READY
+        assert member.connection.poll(120) and member.connection.recv() == READY
 
 
 @pytest.mark.slow

@@ -121,7 +121,7 @@ def test_noises_hang_on_their_ids_alone() -> None:
     other = make_one(("coloured", "denoiser/valid/coloured-000"))
     assert abs(np.corrcoef(one, other)[0, 1]) < 0.1
     # 4 noises, 10 sounds and six times as many coloured ones.
-    assert len(make_noises(1, "valid", workers=1)) == 4 + 10 + 6
+    assert len(make_noises(1, "valid", processes=1)) == 4 + 10 + 6
 
 
 def test_every_loss_begins_at_one_and_is_zero_for_clean_speech(sources: LossWeights) -> None:

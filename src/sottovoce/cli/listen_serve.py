@@ -9,12 +9,10 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from functools import cache, partial
 from ipaddress import ip_address
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
@@ -283,15 +281,14 @@ def _cache(path: Path) -> Path:
 
 def _reporter(content: ListeningStudy, engine: Engine, folder: Path) -> Callable[[], str]:
     """Makes the report, one at a time and in a process of its own, on one core: listeners come first."""
-    import torch
+    from sottovoce.core.processes import spawned
 
     one, url = threading.Lock(), engine.url.render_as_string(hide_password=False)
     known: Known = {}
 
     def report() -> str:
-        alone = ProcessPoolExecutor(1, get_context("spawn"), torch.set_num_threads, (1,))
-        with one, alone as pool:
-            page, found = pool.submit(_report, content, url, folder, known).result()
+        with one, spawned(1) as submit:
+            page, found = submit(partial(_report, content, url, folder, known)).result()
             known.update(found)
         return page
 

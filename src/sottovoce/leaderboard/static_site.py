@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 
 from sottovoce.auditing.run.hide_paths import roots_of
 from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.core.files.private_paths import hide_paths
+from sottovoce.core.processes import count_cores, in_order, workers
 from sottovoce.errors import InputError, StoreError
 from sottovoce.leaderboard.board_page import GENERATOR, render
 from sottovoce.leaderboard.certificate_rows import attach, read_certificates
@@ -123,17 +123,17 @@ Found = tuple[RunFolder, Sequence[tuple[Claim, Clips]], int]
 
 def _read_all(folders: Sequence[RunFolder], tell: Callable[[str], None]) -> list[Found]:
     size = sum(folder.records_path.stat().st_size for folder in folders if folder.records_path.exists())
-    workers = min(os.cpu_count() or 1, len(folders), 8)
-    if size < LARGE_BYTES or workers < 2:
+    processes = min(count_cores(), len(folders), 8)
+    if size < LARGE_BYTES or processes < 2:
         found = []
         for folder in folders:
             tell(f"reading {folder.path}")
             found.append(_read_one(folder))
         return found
-    tell(f"reading {len(folders)} runs in {workers} processes")
-    # Spawned, because a fork of a process with torch's threads can hang.
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(_read_one, folders))
+    tell(f"reading {len(folders)} runs in {processes} processes")
+    with workers(processes) as submit:
+        jobs = ((None, partial(_read_one, folder)) for folder in folders)
+        return [found for _, found in in_order(submit, jobs, len(folders))]
 
 
 def _read_one(folder: RunFolder) -> Found:

@@ -156,3 +156,10 @@ def find_device(name: str = "auto") -> str:
     if torch.cuda.is_available():
         return "cuda"
     return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def find_devices() -> tuple[str, ...]:
+    """Every GPU; without one, the fastest device there is."""
+    if torch.cuda.is_available():
+        return tuple(f"cuda:{number}" for number in range(torch.cuda.device_count()))
+    return (find_device(),)
