@@ -6,7 +6,7 @@ import json
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -26,7 +26,7 @@ NAMES = {"success": "success", "wer": "WER", "clean-accuracy": "accuracy", "clea
 class Verbs(TyperGroup):
     """`leaderboard RUN...` is short for `leaderboard site RUN...`."""
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
             args = [MAKE, *args]
         return super().parse_args(ctx, args)

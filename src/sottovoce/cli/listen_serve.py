@@ -288,6 +288,7 @@ def _reporter(content: ListeningStudy, engine: Engine, folder: Path) -> Callable
 
     def report() -> str:
         with one, spawned(1) as submit:
+            page: str
             page, found = submit(partial(_report, content, url, folder, known)).result()
             known.update(found)
         return page

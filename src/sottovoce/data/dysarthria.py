@@ -179,7 +179,8 @@ def _evened(speech: Speech, share: float) -> Floats:
     contour = gaussian_filter1d(speech.level_db, 8.0, mode="nearest")
     away = np.clip(contour - contour[audible].mean(), -15.0, 15.0)
     change_db = gaussian_filter1d(np.where(audible, (share - 1) * away, 0.0), 4.0, mode="nearest")
-    return 10 ** (change_db / 20)
+    found: Floats = 10 ** (change_db / 20)
+    return found
 
 
 def _excite(speech: Speech, voice: Voice, clock: Floats, source: np.random.Generator) -> Floats:
@@ -252,13 +253,15 @@ def _pitch(speech: Speech, share: float) -> Floats:
         return np.full(len(speech), LOWEST_HZ)
     logs = np.log(np.where(speech.voiced, speech.f0_hz, 1.0))
     mean = logs[speech.voiced].mean()
-    return np.exp(np.where(speech.voiced, mean + share * (logs - mean), mean))
+    found: Floats = np.exp(np.where(speech.voiced, mean + share * (logs - mean), mean))
+    return found
 
 
 def _breath(made: Floats, voiced: NDArray[np.bool_], level_db: float, source: np.random.Generator) -> Floats:
     """White noise that follows the power of the voice; the filter gives it the colour of the speech."""
     power = uniform_filter1d(np.where(voiced, made**2, 0.0), SAMPLE_RATE // 40, mode="constant")
-    return 10 ** (level_db / 20) * np.sqrt(np.maximum(power, 0.0)) * source.standard_normal(len(made))
+    gain: Floats = 10 ** (level_db / 20) * np.sqrt(np.maximum(power, 0.0))
+    return gain * source.standard_normal(len(made))
 
 
 def _on_grid(waveform: Floats) -> Floats:

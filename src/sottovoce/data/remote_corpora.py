@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any, final
 
 from sottovoce import registry
+from sottovoce.data.audio_file import Recording, read_audio
 from sottovoce.data.corpora import SUFFIXES, call_corpus, entries_of, of_lines, some
-from sottovoce.data.load import BoundedSource, Corpus, Entry, Recording, read_audio
+from sottovoce.data.load import BoundedSource, Corpus, Entry
 from sottovoce.errors import InputError, MissingExtra, SottovoceError
 
 CACHE = "SOTTOVOCE_CACHE"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.errors import InputError
@@ -49,7 +50,7 @@ class NamedFolders:
             self.claims.append(path)
 
 
-def kind_of(path: Path) -> str:
+def kind_of(path: Path) -> Literal["run", "grid", "certificates", ""]:
     """ "run", "grid", "certificates" or "" for a folder."""
     if (path / CERTIFY_PLAN).is_file():
         return "certificates"

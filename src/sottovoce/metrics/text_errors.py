@@ -83,8 +83,9 @@ class TextMetric(Metric):
         references = _references(trial, self.against)
         if references is None:
             return torch.full((len(heard), 2), math.nan, dtype=torch.float64)
+        count = type(self).edits
         rows = zip(references, heard, _languages(trial), strict=True)
-        return torch.tensor([self.parts(self.edits(*row)) for row in rows], dtype=torch.float64)
+        return torch.tensor([self.parts(count(*row)) for row in rows], dtype=torch.float64)
 
 
 class CorpusRate(TextMetric):

@@ -169,7 +169,7 @@ def _steps(attack: str, curve: HeardCurve) -> list[dict[str, Any]]:
 
 def _lines(rows: list[dict[str, Any]], series: Sequence[Series], ear: str) -> Spec:
     base = {"x": heard_axis("p:Q", f"P(heard), less heard ← ({ear})"), "color": colour_by(series)}
-    title, style = "clips fooled with at most this P(heard)", {"interpolate": "step-after"}
+    title = "clips fooled with at most this P(heard)"
     band = {"y": heard_axis("low:Q", title), "y2": channel("high"), "detail": channel("attack:N")}
     line = {
         "y": heard_axis("share:Q", title),
@@ -179,8 +179,8 @@ def _lines(rows: list[dict[str, Any]], series: Sequence[Series], ear: str) -> Sp
     return layered(
         rows,
         rule_at([FEW, JND], 1.2),
-        mark("area", {**base, **band}, opacity=0.1, **style),
-        mark("line", {**base, **line}, strokeWidth=2.2, **style),
+        mark("area", {**base, **band}, opacity=0.1, interpolate="step-after"),
+        mark("line", {**base, **line}, strokeWidth=2.2, interpolate="step-after"),
     )
 
 

@@ -60,7 +60,7 @@ class Alone(Workers):
         return module.to(self.device)
 
     def backward(self, loss: Tensor) -> None:
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
 
     def agree(self, value: Value) -> Value:
         return value

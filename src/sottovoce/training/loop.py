@@ -265,7 +265,7 @@ class TrainingRun:
         """A running mean that forgets quickly at first, or the first weights would weigh too long."""
         step = self.progress.step
         decay = min(self.recipe.average_decay, (1 + step) / (10 + step))
-        get_ema_multi_avg_fn(decay)(kept, now, count)  # type: ignore[no-untyped-call]
+        get_ema_multi_avg_fn(decay)(kept, now, count)
 
     def _mean(self, total: Tensor, clips: int) -> float:
         return sum(self.workers.collect(float(total))) / max(clips, 1)

@@ -76,7 +76,7 @@ class ClipsInMemory:
     def sounds(self) -> tuple[str, ...]:
         """A hash of each clip's samples; nothing for a clip of zeros, which is no clip in particular."""
         rows = np.split(self.samples.cpu().numpy(), np.cumsum(self.lengths)[:-1])
-        return tuple(sha256(row).hexdigest() if row.any() else "" for row in rows)
+        return tuple(sha256(row.tobytes()).hexdigest() if row.any() else "" for row in rows)
 
     def describe(self) -> dict[str, Any]:
         """Which clips these are, for a report and a checkpoint."""

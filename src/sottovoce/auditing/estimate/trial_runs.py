@@ -16,9 +16,10 @@ from sottovoce.auditing.estimate.peak_memory import current_bytes, peak_bytes, r
 from sottovoce.auditing.plan.plan_file import Cell, Plan
 from sottovoce.auditing.run.fitting_clips import usable
 from sottovoce.auditing.run.repeatability import CLIPS, Repeated, hear_twice
-from sottovoce.auditing.run.run_cell import FAILURES, CellParts, explain, free_memory, out_of_memory
+from sottovoce.auditing.run.run_cell import FAILURES, CellParts, explain, free_memory
 from sottovoce.core.attack import decode
 from sottovoce.core.draws import Draws
+from sottovoce.core.out_of_memory import out_of_memory
 from sottovoce.core.target import Target
 from sottovoce.core.transform import Averaged
 from sottovoce.data.load import Clip, Corpus, collate

@@ -23,7 +23,7 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade, Goal
 from sottovoce.core.metric import Metric, lend
 from sottovoce.core.out_of_memory import out_of_memory
-from sottovoce.core.record import LOADING, Record
+from sottovoce.core.record import LOADING, Record, Role
 from sottovoce.core.target import Says, Target
 from sottovoce.core.transform import Averaged
 from sottovoce.core.universal_attack import UniversalAttack
@@ -250,12 +250,12 @@ class CellRunner:
         ]
         return [{AGREED: f"{count} of {JUDGED}"} for count in same]
 
-    def _keep(self, trial: Trial, row: int, clip: str, sounds: list[Sound]) -> dict[str, str]:
+    def _keep(self, trial: Trial, row: int, clip: str, sounds: list[Sound]) -> dict[Role, str]:
         """Where the files of a clip belong; those that the run has not yet are added to `sounds`."""
         if self.plan.audio == "none" or self.work.cell.clean:
             return {}
         rate, bits = trial.clean.sample_rate, self.plan.bits
-        places = {
+        places: dict[Role, str] = {
             "clean": sound_path("clean", clip, bits),
             "adversarial": sound_path(self.work.name, clip, bits),
         }

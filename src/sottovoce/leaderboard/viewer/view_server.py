@@ -101,7 +101,7 @@ class Viewer:
 
     def _sounds(self, folder: Path, record: Record) -> list[tuple[str, str]]:
         """Titles and addresses of the files that are there."""
-        found = []
+        found: list[tuple[str, str]] = []
         for title, place in record.audio.items():
             path = (folder / place).resolve()
             if path.is_relative_to(self.root) and path.is_file():

@@ -75,7 +75,8 @@ class Noise(Degradation):
         # float64, so that the last bit of the level does not hang on how wide the batch is.
         loudness = torch.linalg.vector_norm(batch.waveforms.double(), dim=1, keepdim=True)
         silence = SILENCE * batch.lengths.to(loudness).sqrt()[:, None]
-        return batch.waveforms + (ratio * loudness.maximum(silence) * noise).to(batch.waveforms)
+        found: Tensor = batch.waveforms + (ratio * loudness.maximum(silence) * noise).to(batch.waveforms)
+        return found
 
 
 # A clip is heard at many strengths in a row, always with the same noise.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -86,6 +87,7 @@ def odd_levels(levels: float) -> int:
 
 def nearest_kbps(kbps: float, sample_rate: int) -> int:
     """The bit rate of MP3 at a sample rate whose ratio to the one asked for is nearest to 1."""
+    known: Sequence[int]
     if sample_rate in (32000, 44100, 48000):
         known = _FULL
     elif sample_rate in (16000, 22050, 24000):

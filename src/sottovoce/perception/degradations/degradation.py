@@ -37,7 +37,8 @@ class Range:
     def at(self, strength: float) -> float:
         share = strength / 100.0
         if self.log:
-            return self.least * (self.most / self.least) ** share
+            found: float = self.least * (self.most / self.least) ** share
+            return found
         return self.least + (self.most - self.least) * share
 
 
@@ -106,7 +107,8 @@ def at_level_of(clean: AudioBatch, heard: Tensor) -> Tensor:
     heard = heard.double().masked_fill(~clean.mask, 0.0)
     wanted = torch.linalg.vector_norm(clean.waveforms.double(), dim=1, keepdim=True)
     found = torch.linalg.vector_norm(heard, dim=1, keepdim=True)
-    return (heard * (wanted / found.clamp_min(torch.finfo(heard.dtype).tiny))).to(clean.waveforms)
+    scaled: Tensor = (heard * (wanted / found.clamp_min(torch.finfo(heard.dtype).tiny))).to(clean.waveforms)
+    return scaled
 
 
 def straight_through(batch: AudioBatch, heard: Tensor) -> Tensor:

@@ -87,7 +87,8 @@ def _waveforms(spectra: Tensor, window: Tensor, hop: int) -> Tensor:
     total = frames.new_zeros(batch, count + OVERLAP - 1, hop)
     for place, piece in enumerate(frames.unflatten(2, (OVERLAP, hop)).unbind(dim=2)):
         total[:, place : place + count] += piece
-    return total.flatten(1) / _GAIN
+    found: Tensor = total.flatten(1) / _GAIN
+    return found
 
 
 def _first_phases(batch: AudioBatch, draws: Draws, magnitudes: Tensor, hop: int) -> Tensor:

@@ -114,7 +114,9 @@ class DpamNetwork:
         if self.kernels[0].device == like.device and self.kernels[0].dtype == like.dtype:
             return self
         return DpamNetwork(
-            *([value.to(like) for value in values] for values in (self.kernels, self.betas, self.weights)),
+            [kernel.to(like) for kernel in self.kernels],
+            [beta.to(like) for beta in self.betas],
+            [weight.to(like) for weight in self.weights],
             [(kernel.to(like), bias.to(like)) for kernel, bias in self.head],
         )
 

@@ -87,7 +87,8 @@ class Learned(Ear):
         lengths = clean.lengths.to(pair.device).repeat(2)
         sounds, lengths = resample_clips(pair, lengths, clean.sample_rate, SAMPLE_RATE)
         one, two = sounds.chunk(2)
-        return self._network(pair)(one, two, lengths[: len(clean)])
+        found: Tensor = self._network(pair)(one, two, lengths[: len(clean)])
+        return found
 
     def probability(self, distance: Tensor) -> Tensor:
         return self._network(distance).probability(distance)

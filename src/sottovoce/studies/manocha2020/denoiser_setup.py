@@ -155,7 +155,7 @@ def systems(folder: Path) -> tuple[dict[str, Transform | None], dict[str, str]]:
     """What is compared, by name, and why the rest cannot be. folder: of weights denoiser-LOSS.safetensors."""
     # A lower floor than smoothing noise asks for: people listen here, not recognisers.
     found: dict[str, Transform | None] = {NOISY: None, "wiener": Asnr(floor_db=-20.0), "omlsa": Omlsa()}
-    absent = {}
+    absent: dict[str, str] = {}
     for loss in LOSSES:
         try:
             found[loss] = Denoise(loss=loss, weights=str(folder / f"denoiser-{loss}.safetensors"))

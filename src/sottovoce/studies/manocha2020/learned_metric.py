@@ -205,9 +205,9 @@ def listen(ear: Ear, pairs: AnswerPairs) -> EarDistances:
 def _figures(heard: EarDistances, pairs: AnswerPairs) -> EarFigures:
     """Of P(different), but the area under the curve, which the distance gives: P may be flat."""
     area = judge(heard.distance, pairs.different, pairs.asked)
-    found = area if heard.p is None else judge(heard.p, pairs.different, pairs.asked)
-    told = {} if heard.p is not None else dict.fromkeys(("loss", "accuracy", "calibration"), math.nan)
-    return replace(found, auc=area.auc, **told)
+    if heard.p is None:
+        return replace(area, loss=math.nan, accuracy=math.nan, calibration=math.nan)
+    return replace(judge(heard.p, pairs.different, pairs.asked), auc=area.auc)
 
 
 def ordered(distance: Floats, pairs: AnswerPairs) -> float:

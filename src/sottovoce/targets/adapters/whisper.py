@@ -134,7 +134,7 @@ class Whisper(Attention, Languages):
         self.barred = tuple(module.generation_config.suppress_tokens or ())
         self.barred_first = tuple(module.generation_config.begin_suppress_tokens or ())
         self.context = int(module.config.max_target_positions)
-        self.longest_said = self.context // 2
+        self.longest_said: int = self.context // 2
         # The last token is only ever predicted, so it takes no place in the context.
         self.longest_text = self.context - (4 if self.languages else 2) + 1
 

@@ -213,8 +213,8 @@ def beam_tokens(log_probs: Floats, blank: int, beams: int) -> list[int]:
                     add((*prefix, token), 1, after_blank + chance)
                 else:
                     add((*prefix, token), 1, total + chance)
-        best = sorted(grown.items(), key=lambda item: (-np.logaddexp(*item[1]), item[0]))[:beams]
-        prefixes = {prefix: (ending[0], ending[1]) for prefix, ending in best}
+        ranked = sorted(grown.items(), key=lambda item: (-np.logaddexp(item[1][0], item[1][1]), item[0]))
+        prefixes = {prefix: (ending[0], ending[1]) for prefix, ending in ranked[:beams]}
     return list(max(prefixes.items(), key=lambda item: np.logaddexp(*item[1]))[0])
 
 

@@ -154,7 +154,7 @@ class DenoiserTraining:
         )
         loss = self.objective(mixture.clean, self._clean(mixture.noisy))
         self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
         # Asking on every step would wait for the device.
         if self.step % 50 == 0 and not bool(torch.isfinite(norm)):

@@ -232,7 +232,7 @@ def _learn(
         scores = lessons.scores(module, rows, draws.turn("batch", place))
         loss = functional.cross_entropy(scores, lessons.wanted[rows])
         optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimiser.step()
         total += loss.detach() * len(rows)
     return float(total) / len(order)

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import safetensors.torch
@@ -195,7 +196,7 @@ def fit(
             rate.step()
             average.update_parameters(model)
             total += loss.detach() * len(chosen)
-        right = predict(average.module.eval(), valid.clips) == truth
+        right = predict(cast(KeywordCnn, average.module).eval(), valid.clips) == truth
         accuracy = float(right.float().mean())
         log(f"epoch {epoch}/{recipe.epochs}: loss {total.item() / len(clips):.4f}, valid {accuracy:.4f}")
         # A later epoch wins a tie: its average is longer.
