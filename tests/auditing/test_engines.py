@@ -14,8 +14,7 @@ import pytest
 import soundfile
 
 from sottovoce.auditing.engines import pool_worker as worker
-from sottovoce.auditing.engines.engine import Engine
-from sottovoce.auditing.engines.inline_engine import InlineEngine
+from sottovoce.auditing.engines.engine import Engine, InlineEngine
 from sottovoce.auditing.engines.pool_engine import PoolEngine
 from sottovoce.auditing.engines.ray_worker import Order, RayWorker
 from sottovoce.auditing.plan.plan_file import Plan, make_plan

@@ -55,7 +55,7 @@ class Way:
         return self.workers or (len(find_devices()) if self.device == "auto" else 1)
 
     def open(self) -> Engine:
-        from sottovoce.auditing.engines.inline_engine import InlineEngine
+        from sottovoce.auditing.engines.engine import InlineEngine
         from sottovoce.auditing.engines.pool_engine import PoolEngine
         from sottovoce.auditing.engines.ray_engine import RayEngine
 

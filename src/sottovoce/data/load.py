@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import NamedTuple, TypeVar, final
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from sottovoce.data.audio_file import LONGEST_SECONDS, check_length, read_audio
 from sottovoce.data.audio_file import Recording as Recording
 from sottovoce.errors import InputError, SottovoceError
 
+Item = TypeVar("Item")
 _LONGEST_PLACE = 300
 _STEPS = 32768
 # Lossy decoders and float masters run a little over full scale; past 6 dB the file has another scale.
@@ -203,6 +204,13 @@ class Corpus:
 def readable(path: str) -> str:
     """A path as text that can be written down: bytes that are no UTF-8 become \\xNN."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def spread(items: Sequence[Item], count: int) -> list[Item]:
+    """At most `count` of the items, evenly over all of them: neighbours are often of one class."""
+    if len(items) <= count:
+        return list(items)
+    return [items[place * len(items) // count] for place in range(count)]
 
 
 def collate(clips: Sequence[Clip]) -> AudioBatch:

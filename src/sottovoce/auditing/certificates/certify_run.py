@@ -13,9 +13,8 @@ import yaml
 
 from sottovoce import __version__, registry
 from sottovoce.auditing.certificates.certify_folder import CertifiedClip, CertifyFolder
-from sottovoce.auditing.checks.probes import spread
 from sottovoce.auditing.run.driver import Advance
-from sottovoce.auditing.run.fitting_clips import open_settled, usable
+from sottovoce.auditing.run.fitting_clips import usable
 from sottovoce.auditing.run.folder_lock import hold
 from sottovoce.auditing.run.hide_paths import roots_of
 from sottovoce.auditing.run.repeatability import CLIPS, LOOKED_AT, hear_twice
@@ -28,8 +27,8 @@ from sottovoce.core.out_of_memory import out_of_memory
 from sottovoce.core.target import Target
 from sottovoce.core.vote import Vote
 from sottovoce.data.audio_file import LONGEST_SECONDS
-from sottovoce.data.labels import Settled
-from sottovoce.data.load import Clip, Corpus, collate
+from sottovoce.data.labels import Settled, open_settled
+from sottovoce.data.load import Clip, Corpus, collate, spread
 from sottovoce.defenses.certified_radius import Certificate, Within, certify, check_wer, word_errors
 from sottovoce.defenses.defense_text import Defense, parts_of
 from sottovoce.defenses.noisy_passes import Smoothed, certified_sigma

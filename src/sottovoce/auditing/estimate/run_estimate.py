@@ -29,12 +29,13 @@ from sottovoce.auditing.estimate.trial_runs import (
 )
 from sottovoce.auditing.estimate.unfit_cells import Unfit, assemble_all, suggest
 from sottovoce.auditing.plan.plan_file import Plan
-from sottovoce.auditing.run.fitting_clips import fitting_set, open_settled
+from sottovoce.auditing.run.fitting_clips import fitting_set
 from sottovoce.auditing.run.run_cell import CellParts
 from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.core.record import EVERY, LOADING
 from sottovoce.core.target import Target
 from sottovoce.core.transform import Unsteady
+from sottovoce.data.labels import open_settled
 from sottovoce.data.load import Corpus
 
 __all__ = ["EstimateLine", "Recorded", "RunEstimate", "Unfit", "estimate", "seconds_each", "suggest"]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
 from pydantic import ValidationError
 
@@ -34,13 +33,3 @@ def _told(
     if kind != "value_error":
         what = f"{what}, got {value!r}; mend it."
     return InputError(f"{where} {'.'.join(place)!r}: {what}")
-
-
-@contextmanager
-def within(*place: str | int) -> Iterator[None]:
-    """Errors from in here are about the entry at this place, or about something below it."""
-    try:
-        yield
-    except InputError as error:
-        error.place = (*place, *error.place)
-        raise

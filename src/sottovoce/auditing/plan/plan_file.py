@@ -36,8 +36,8 @@ from sottovoce.auditing.plan.cell import (
 )
 from sottovoce.auditing.plan.cell_rules import CELL, RUN, CellRule
 from sottovoce.auditing.plan.combine_cells import BLACK_BOX, joining, listed_cells, ruled_cells
-from sottovoce.auditing.plan.entry_errors import mistake, within
-from sottovoce.core.files.yaml_reader import Entries, naming_lines, read_yaml, refuse_truth
+from sottovoce.auditing.plan.entry_errors import mistake
+from sottovoce.core.files.yaml_reader import Entries, at_entry, naming_lines, read_yaml, refuse_truth
 from sottovoce.core.target import Says, Target
 from sottovoce.data.audio_file import LONGEST_SECONDS
 from sottovoce.data.labels import Unlabelled
@@ -218,11 +218,11 @@ class Plan(BaseModel):
         """Build what the entries name. An error knows which entry it is about."""
         for entry, build in BUILDERS.items():
             for number, item in enumerate(getattr(self, entry)):
-                with within(entry, number):
+                with at_entry(entry, number):
                     if item != NO_ATTACK:
                         build(item)
         if self.black_box is not None:
-            with within("black_box"):
+            with at_entry("black_box"):
                 BUILDERS["attacks"](self.black_box)
                 if sight(self.black_box) not in ("scores", "decisions"):
                     raise InputError(

@@ -15,10 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from sottovoce import __version__
 from sottovoce.auditing.plan.cell_rules import CellRule
-from sottovoce.auditing.plan.entry_errors import mistake, within
+from sottovoce.auditing.plan.entry_errors import mistake
 from sottovoce.auditing.plan.plan_file import NO_ATTACK, Plan, can_search, complete, read_entries
 from sottovoce.auditing.plan.plan_presets import PRESETS, Preset, fill
-from sottovoce.core.files.yaml_reader import naming_lines, refuse_truth
+from sottovoce.core.files.yaml_reader import at_entry, naming_lines, refuse_truth
 from sottovoce.core.target import Says
 from sottovoce.errors import InputError, UnknownName
 from sottovoce.registry.part_text import Part
@@ -194,7 +194,7 @@ def make_grid(settings: Mapping[str, Any]) -> Grid:
 def _make_grid(entries: dict[str, Any]) -> Grid:
     for name in entries:
         if name not in Plan.model_fields and name not in _OWN:
-            with within(str(name)):
+            with at_entry(str(name)):
                 raise UnknownName("plan entry", str(name), [*Plan.model_fields, *_OWN])
     for one, many in (("model", "targets"), ("seed", "seeds")):
         if one in entries and many in entries:
@@ -246,7 +246,7 @@ def _entries(settings: Mapping[str, Any], where: str = "plan entry") -> Plan:
 
 
 def _target(entry: Any, *place: str | int) -> Plan:
-    with within(*place):
+    with at_entry(*place):
         return _read_target(entry)
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import final
 from uuid import uuid4
 
-from sottovoce.auditing.checks.probes import probe_tasks, spread
-from sottovoce.auditing.engines.engine import Engine
-from sottovoce.auditing.engines.inline_engine import InlineEngine
+from sottovoce.auditing.checks.probes import probe_tasks
+from sottovoce.auditing.engines.engine import Engine, InlineEngine
 from sottovoce.auditing.plan.plan_file import Cell, Plan
 from sottovoce.auditing.remote.remote_folder import settle
 from sottovoce.auditing.run.corpus_manifest import hash_manifest, take_manifest
@@ -41,7 +41,7 @@ from sottovoce.auditing.run.tasks import (
 from sottovoce.auditing.run.used_weights import digest_plan
 from sottovoce.core.record import EVERY, LOADING, Key, RecordWriter, Status
 from sottovoce.core.target import Target
-from sottovoce.data.load import Corpus
+from sottovoce.data.load import Corpus, spread
 from sottovoce.errors import InputError, Stopped
 from sottovoce.targets.open_target import find_device, open_target
 
@@ -113,7 +113,6 @@ class Driver:
         self.stop, self.advance = stop, advance
         self.retry_failed, self.keep_going = retry_failed, keep_going
         self.id, self.steady = uuid4().hex, True
-        self.roots = roots_of(plan.data, plan.fit)
         self.cells = plan.cells()
         keys = folder.keys()
         self.begun = {
@@ -123,6 +122,11 @@ class Driver:
         }
         self.unread = {clip for cell, clip in keys if cell == LOADING}
         self.done = self._on_record(keys)
+
+    @cached_property
+    def roots(self) -> tuple[str, ...]:
+        """What paths in records count from."""
+        return roots_of(self.plan.data, self.plan.fit)
 
     def run(self, begin: Callable[[int], None]) -> None:
         self.cells = [cell for cell in self.cells if (cell.id, EVERY) not in self.done]

@@ -10,7 +10,7 @@ from typing import final
 
 from sottovoce.auditing.checks.probes import probe_measures, probe_work
 from sottovoce.auditing.plan.plan_file import Cell, Plan
-from sottovoce.auditing.run.fitting_clips import fit_perturbation, fitted_cell, open_clips, usable
+from sottovoce.auditing.run.fitting_clips import fit_perturbation, fitted_cell, usable
 from sottovoce.auditing.run.repeatability import CLIPS, hear_twice
 from sottovoce.auditing.run.run_cell import (
     FAILURES,
@@ -28,7 +28,7 @@ from sottovoce.core.record import LOADING, Record
 from sottovoce.core.target import Target
 from sottovoce.core.transform import Unsteady
 from sottovoce.core.universal_attack import Perturbation
-from sottovoce.data.labels import Settled, settle_labels
+from sottovoce.data.labels import Settled, open_clips, settle_labels
 from sottovoce.data.load import Clip, Corpus, Entry, Failure
 from sottovoce.errors import InputError, exits_are_errors
 from sottovoce.targets.open_target import find_device, open_target

@@ -13,14 +13,12 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.target import Target, check_clips
 from sottovoce.core.universal_attack import Perturbation, UniversalAttack
 from sottovoce.data.audio_file import LONGEST_SECONDS
-from sottovoce.data.corpora import open_corpus
-from sottovoce.data.labels import Settled, settle_labels
+from sottovoce.data.labels import open_settled
 from sottovoce.data.load import Clip, Corpus, Failure, collate
 from sottovoce.defenses.defense_text import NO_DEFENSE
 from sottovoce.errors import InputError, exits_are_errors
 
 MOST_CLIPS = 240
-OWN = "embedded"
 
 
 @dataclass(frozen=True)
@@ -38,16 +36,6 @@ class Batches:
             heard, _ = usable(self.target, clips)
             if heard:
                 yield collate(heard).to(self.device)
-
-
-def open_clips(data: str, target: Target) -> Corpus:
-    """A corpus by name; `OWN` are the clips that come with sottovoce for the kind of model under audit."""
-    return open_corpus(target.clips if data == OWN else data)
-
-
-def open_settled(data: str, target: Target, labels: str) -> Settled:
-    """The same with labels that the model has a class for; clips with others are refused or left out."""
-    return settle_labels(open_clips(data, target), target, labels)
 
 
 def fitting_set(plan: Plan, corpus: Corpus, target: Target) -> tuple[Corpus, frozenset[str]]:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from sottovoce.auditing.engines.engine import Engine
-from sottovoce.auditing.engines.inline_engine import InlineEngine
+from sottovoce.auditing.engines.engine import Engine, InlineEngine
 from sottovoce.auditing.plan.plan_file import Plan, read_plan
 from sottovoce.auditing.plan.plan_grid import Grid, make_grid
 from sottovoce.auditing.run.driver import Advance, run_audit

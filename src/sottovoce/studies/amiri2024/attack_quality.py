@@ -13,7 +13,7 @@ import numpy as np
 from sottovoce import __version__
 from sottovoce.attacks.pgd import Pgd
 from sottovoce.attacks.white_noise import WhiteNoise
-from sottovoce.auditing.run.fitting_clips import OWN, open_clips, usable
+from sottovoce.auditing.run.fitting_clips import usable
 from sottovoce.core.attack import decode
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Snr
@@ -22,6 +22,7 @@ from sottovoce.core.goal import Evade
 from sottovoce.core.quantisation import on_grid, round_clean
 from sottovoce.core.statistics import Interval, clopper_pearson, ratio_bootstrap
 from sottovoce.core.target import Target
+from sottovoce.data.labels import OWN, open_clips
 from sottovoce.data.load import collate
 from sottovoce.errors import InputError, SottovoceError
 from sottovoce.metrics.signal_distortion import snr_db
