@@ -21,7 +21,6 @@ NAMESPACES = [
     "attacks", "budgets", "data", "defenses", "ears", "errors", "goals", "metrics", "targets", "testing",
 ]  # fmt: skip
 NOT_YET = {
-    "data", "defenses", "ears", "metrics", "targets",
     "attacks", "budgets", "errors", "goals", "testing", "sottovoce", "Attack", "AudioBatch", "Ball", "Best",
     "Budget", "Draws", "Estimate", "Goal", "Metric", "Scores", "Searchable", "Target", "Transform", "Trial",
     "Vote",

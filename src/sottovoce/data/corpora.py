@@ -22,9 +22,15 @@ FACTS = ("speaker", "language", "split")
 
 
 def open_corpus(spec: str) -> Corpus:
-    """A corpus as the command line names it: "embedded", "folder:DIR", "speechcommands:DIR", or a path.
+    """A corpus as `--data` names it: a registered name, NAME:ARGUMENT, a folder, a CSV file, or a URL.
 
-    A path may be a URL that fsspec knows, such as s3://BUCKET/DIR; see `sottovoce.data.remote_corpora`.
+    "embedded", "prompts:en" and "strings" are shipped; "folder:DIR" and a mere path expect CLASS/clip.wav;
+    a .csv file has the columns path and label; a URL is one that fsspec knows, such as s3://BUCKET/DIR (see
+    `sottovoce.data.remote_corpora`). `sottovoce parts corpus` lists all names.
+
+    >>> corpus = sv.data.open_corpus("prompts:en")
+    >>> {entry.facts["language"] for entry in corpus}
+    {'en'}
     """
     if "://" in spec:
         # Imported here: it opens what is described below.

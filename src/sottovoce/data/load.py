@@ -30,11 +30,17 @@ _LOUDEST_PEAK = 2.0
 @final
 @dataclass(frozen=True, eq=False)
 class Clip:
-    """One mono clip with its label.
+    """One mono clip with its label, as `Corpus.load` and `load_clip` give it.
 
-    waveform: `(time,)` float32 on the 16-bit grid: multiples of 1/32768 in [-1, 1).
-    loaded: what was done on the way in, such as "resampled from 44100 Hz; rounded to 16 bits".
+    waveform: `(time,)` float32 in [-1, 1), in steps of 1/32768.
+    sample_rate: in Hz.
+    label: the true class, or for a recogniser the true text.
+    loaded: what was done while loading, such as "resampled from 44100 Hz; rounded to 16 bits".
     facts: what else is known, such as "speaker" and "language".
+
+    >>> clip = sv.data.Clip("one", torch.zeros(16000), 16000, "silence", facts={"speaker": "ann"})
+    >>> len(clip.waveform) / clip.sample_rate, clip.label  # seconds
+    (1.0, 'silence')
     """
 
     id: str
@@ -62,9 +68,18 @@ class BoundedSource(ABC):
 @final
 @dataclass(frozen=True)
 class Entry:
-    """A clip that is yet to be loaded: a file, or `frames` samples of it from `start` on.
+    """A clip that is not loaded yet: a file, or `frames` samples of it from `start` on.
 
-    source: gives the samples where `path` is no audio file but a pack, or the name of what makes them.
+    path: of the audio file, or of the pack that `source` reads from.
+    label: the true class, or for a recogniser the true text.
+    start, frames: a piece of the file, in its own samples; None: to its end.
+    facts: what else is known, such as "speaker" and "language".
+    source: gives the samples where `path` is not an audio file.
+
+    >>> from pathlib import Path
+    >>> entry = sv.data.Entry("yes-1", Path("clips/yes-1.wav"), "yes", start=16000, frames=8000)
+    >>> entry.id, entry.label, entry.frames
+    ('yes-1', 'yes', 8000)
     """
 
     id: str
@@ -122,7 +137,15 @@ class Chunk(NamedTuple):
 class Corpus:
     """A named list of clips. Audio is read when it is asked for, and can be asked for again.
 
+    entries: at least one, with ids that differ.
     note: what a reader of a report should know about the choice of clips.
+
+    >>> corpus = sv.data.open_corpus("embedded").limit(12)  # as many of each word, while they last
+    >>> len(corpus), corpus.labels[:2]
+    (12, ('down', 'go'))
+    >>> clip = corpus.load(corpus.entries[0], sample_rate=16000)
+    >>> clip.sample_rate
+    16000
     """
 
     name: str
@@ -206,7 +229,13 @@ def readable(path: str) -> str:
 
 
 def collate(clips: Sequence[Clip]) -> AudioBatch:
-    """Clips of one sample rate as a batch, padded with zeros."""
+    """Clips of one sample rate as a batch, padded with zeros.
+
+    >>> short, long = (sv.data.Clip(str(n), torch.zeros(n), 16000, "silence") for n in (8000, 16000))
+    >>> batch = sv.data.collate([short, long])
+    >>> tuple(batch.waveforms.shape), batch.lengths.tolist()
+    ((2, 16000), [8000, 16000])
+    """
     rates = sorted({clip.sample_rate for clip in clips})
     if len(rates) != 1:
         raise InputError(
@@ -226,7 +255,19 @@ def load_clip(
     frames: int | None = None,
     longest_seconds: float = LONGEST_SECONDS,
 ) -> Clip:
-    """A file, or a piece of it in its own samples, as a mono clip at `sample_rate` on the 16-bit grid."""
+    """An audio file, or a piece of it, as a mono clip at a sample rate, in 16-bit steps.
+
+    path: WAV, FLAC, Ogg or MP3. Stereo is mixed down, other rates are resampled.
+    sample_rate: in Hz, usually `target.sample_rate`.
+    id, label: the clip's name in records, and its true class or text.
+    start, frames: a piece, in samples of the file.
+    longest_seconds: `InputError` for anything longer.
+
+    >>> entry = sv.data.open_corpus("embedded").entries[0]  # any file will do
+    >>> clip = sv.data.load_clip(entry.path, 8000, id="half", label=entry.label)
+    >>> clip.sample_rate, clip.loaded.split(";")[0]
+    (8000, 'resampled from 16000 Hz')
+    """
     return _load(Entry(id, Path(path), label, start, frames), sample_rate, longest_seconds)
 
 

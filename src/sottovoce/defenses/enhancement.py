@@ -33,19 +33,25 @@ NEXT_TO_NOTHING = 1e-9
 @final
 @dataclass(frozen=True, kw_only=True)
 class Asnr(Transform):
-    """Wiener filter on an a-priori SNR that is estimated from frame to frame, the decision-directed rule.
+    """Wiener filter on an a-priori SNR, estimated from frame to frame (Scalart and Filho 1996).
 
-    The gain of a cell of the spectrogram is xi / (1 + xi). Its a-priori SNR xi is `smoothing` times that of
-    the frame before, as the filter left it, plus the rest times what the frame itself shows above the noise.
-    The gradient is the true one, through frames, gains and the noise estimate.
+    It removes noise, such as that of `gaussian`, before a recogniser hears it. The gain of a cell of the
+    spectrogram is xi / (1 + xi); its a-priori SNR xi is `smoothing` times that of the frame before, as the
+    filter left it, plus the rest times what the frame itself shows above the noise (the decision-directed
+    rule). The gradient is exact, through frames, gains and the noise estimate.
 
     noise: where the level of the noise comes from. "estimate": the quietest tenth of the clip's own frames,
-        a median over 17 bins; nothing else is known of clip or noise. "gaussian" or "mad": the noise of that
-        name before this filter, of which a defender knows the sigma.
-    sigma: of that noise, in the amplitude of the waveform; with "gaussian" and "mad" alone.
+        with a median over 17 bins. "gaussian" or "mad": the known noise in front of this filter.
+    sigma: of that noise, where full scale is 1; with "gaussian" and "mad" only.
     smoothing: weight of the past, from 0 to below 1.
-    floor_db: the least gain. A rest of even noise troubles recognisers less than holes and chirps do: -10 dB
-        gave fewer errors than -20 dB.
+    floor_db: the least gain in dB, below 0. -10 dB gave fewer word errors than -20 dB: recognisers are
+        troubled less by even noise than by holes and chirps.
+
+    >>> silence = sv.AudioBatch.of([[0.0] * 16000], sample_rate=16000)
+    >>> noisy = sv.defenses.Gaussian(sigma=0.01)(silence, draws=sv.Draws(0))
+    >>> filtered = sv.defenses.Asnr(noise="gaussian", sigma=0.01)(noisy, draws=sv.Draws(0))
+    >>> bool(filtered.length_l2 < 0.5 * noisy.length_l2)  # at least 6 dB less noise
+    True
     """
 
     noise: NoiseSource = "estimate"

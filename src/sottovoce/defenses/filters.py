@@ -23,9 +23,15 @@ _TAIL = 1e-9
 @final
 @dataclass(frozen=True, kw_only=True)
 class IdealLowPass(Transform):
-    """Keep the lowest `share` of the frequencies and nothing of the others.
+    """Keep the lowest `share` of the frequencies and remove all others.
 
-    The cut is made in the spectrum of the whole clip, as if it came again and again.
+    share: of the band from 0 Hz to half the sample rate, between 0 and 1; 0.05 keeps 5 %.
+
+    The cut is made in the spectrum of the whole clip, which counts as periodic.
+
+    >>> clip = sv.AudioBatch.of([[0.5, 0.0, 0.5, 0.0]], sample_rate=16000)  # a mean and the highest frequency
+    >>> sv.defenses.IdealLowPass(share=0.5)(clip, draws=sv.Draws(0)).waveforms.tolist()
+    [[0.25, 0.25, 0.25, 0.25]]
     """
 
     share: float = 0.05
@@ -48,7 +54,19 @@ class IdealLowPass(Transform):
 @final
 @dataclass(frozen=True, kw_only=True)
 class BiquadLowPass(Transform):
-    """A second-order low-pass at `hz` of quality `q`, from silence (Bristow-Johnson's audio EQ cookbook)."""
+    """A second-order low-pass filter (Bristow-Johnson's audio EQ cookbook).
+
+    hz: cutoff frequency in Hz, below half the sample rate.
+    q: quality; 0.7071 has no peak at the cutoff, more has one.
+
+    The filter starts from silence, so it delays a little; what lies above the cutoff falls by 12 dB an
+    octave.
+
+    >>> clip = sv.AudioBatch.of([[0.5] * 1600], sample_rate=16000)
+    >>> filtered = sv.defenses.BiquadLowPass(hz=200)(clip, draws=sv.Draws(0))
+    >>> round(float(filtered.waveforms[0, -1]), 3)  # a constant passes
+    0.5
+    """
 
     hz: float = 200.0
     q: float = 0.7071
@@ -72,9 +90,15 @@ class BiquadLowPass(Transform):
 @final
 @dataclass(frozen=True, kw_only=True)
 class MedianSmoothing(Transform):
-    """The median of `window` samples around each; a clip is mirrored at its ends.
+    """The median of `window` samples around each sample: removes clicks and single changed samples.
 
-    The gradient goes to the sample that was the median.
+    window: in samples, odd, 3 or more.
+
+    A clip is mirrored at its ends. The gradient goes to the sample that was the median.
+
+    >>> clip = sv.AudioBatch.of([[0.125, 0.75, 0.25, 0.5]], sample_rate=16000)
+    >>> sv.defenses.MedianSmoothing(window=3)(clip, draws=sv.Draws(0)).waveforms.tolist()
+    [[0.75, 0.25, 0.5, 0.25]]
     """
 
     window: int = 3
@@ -96,9 +120,17 @@ class MedianSmoothing(Transform):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Resample(Transform):
-    """Down to `hz` and up again: what lies above half of `hz` is lost, all else stays where it was.
+    """Down to a lower sample rate and up again: removes what lies above half that rate.
 
-    Both ways by a windowed sinc of linear phase, with silence around the clip.
+    hz: the lower rate in Hz, below that of the clips.
+
+    Both ways by a windowed sinc of linear phase, so the rest stays where it was.
+
+    >>> seconds = torch.arange(16000) / 16000
+    >>> clip = sv.AudioBatch.of([0.5 * torch.sin(6.2832 * 6000 * seconds)], sample_rate=16000)  # 6 kHz
+    >>> filtered = sv.defenses.Resample(hz=8000)(clip, draws=sv.Draws(0))
+    >>> bool(filtered.waveforms[0, 1000:-1000].abs().max() < 0.005)  # at least 40 dB lower
+    True
     """
 
     hz: int = 8000

@@ -35,13 +35,19 @@ _LEAST_POSTERIOR, _LEAST_PRIOR = 1e-3, 10.0**-2.5
 @final
 @dataclass(frozen=True, kw_only=True)
 class Omlsa(Transform):
-    """OMLSA: a log-spectral amplitude estimate, weighed by how likely a cell of the spectrogram holds speech.
+    """OMLSA: log-spectral amplitudes, weighted by the probability of speech (Cohen and Berdugo 2001).
 
-    Noise is followed through the clip by minima of its spectrum (MCRA), so it may change slowly. The gradient
-    is the true one: whether a cell counts as speech is a step, and has none.
+    The noise is tracked through the clip by the minima of its spectrum (MCRA), so it may change slowly. The
+    gradient is exact; whether a cell counts as speech is a step and has none.
 
     smoothing: weight of the past in the a-priori SNR, from 0 to below 1.
-    floor_db: the gain where there is no speech.
+    floor_db: the gain in dB where there is no speech, below 0.
+
+    >>> silence = sv.AudioBatch.of([[0.0] * 16000], sample_rate=16000)
+    >>> noisy = sv.defenses.Gaussian(sigma=0.01)(silence, draws=sv.Draws(0))
+    >>> filtered = sv.defenses.Omlsa()(noisy, draws=sv.Draws(0))
+    >>> bool(filtered.length_l2 < 0.5 * noisy.length_l2)  # at least 6 dB less noise
+    True
     """
 
     smoothing: float = 0.92

@@ -15,17 +15,29 @@ from sottovoce.errors import InputError, MissingCapability
 @final
 @dataclass(frozen=True, kw_only=True)
 class Rover(Vote):
-    """Each slot of the passes' network elects the word of the highest score (Fiscus 1997, section 2.2)
+    """ROVER: the transcripts of many passes are aligned, and vote word by word (Fiscus 1997).
 
-        alpha * votes / passes + (1 - alpha) * confidence,
+    In each slot of the alignment the word with the highest score wins (section 2.2):
 
-    with the word's mean confidence, or `null_confidence` for silence. Of equals the one that stood in the
-    slot first wins; silence stands behind the word that opened the slot. Words are the same where the
-    target's canonical form of them is; the text is spelled as most passes spell each word.
+        alpha * votes / passes + (1 - alpha) * confidence
 
-    alpha: 1 counts votes alone; less needs a target that offers `Timings`, which bring confidences.
-    timings: whether to align by times; "auto": where the target tells them.
-    align: "mean" over the passes, or "nearest" as in NIST's program; see `network`.
+    with the word's mean confidence, or `null_confidence` for no word. "the cat", "a cat" and "the hat" elect
+    "the cat". Of equal scores the word that came first wins, and a word wins over no word where it opened the
+    slot. Words count as one where the recogniser's canonical form makes them equal; the commonest spelling is
+    written.
+
+    passes: how often the model hears each clip; time grows with it.
+    alpha: weight of votes against confidences, 0 to 1; below 1 it needs a recogniser that gives word timings.
+    null_confidence: confidence of no word, 0 to 1.
+    timings: align by word times (True), by words (False), or by times where the recogniser gives them
+        ("auto").
+    align: cost of a word in a slot: "mean" over the passes there, or to the "nearest", as in NIST's program.
+
+    >>> noisy = sv.defenses.Defended(sv.testing.ToyCtc(), (sv.defenses.Gaussian(sigma=0.0001),))
+    >>> model = sv.defenses.Voted(noisy, sv.defenses.Rover(passes=3))
+    >>> clips = sv.testing.example_clips(1000)
+    >>> model.decode(clips, draws=sv.Draws(0)) == noisy.target.decode(clips, draws=sv.Draws(0))
+    True
     """
 
     passes: int = 16

@@ -15,7 +15,15 @@ from sottovoce.errors import InputError, MissingCapability
 @final
 @dataclass(frozen=True, kw_only=True)
 class OneSentence(Vote):
-    """No vote at all: one pass speaks."""
+    """No vote: the answer of one pass of a random model.
+
+    passes: 1, which is all that it allows.
+
+    >>> noisy = sv.defenses.Defended(sv.testing.ToyClassifier(), (sv.defenses.Gaussian(sigma=0.001),))
+    >>> model = sv.defenses.Voted(noisy, sv.defenses.OneSentence())
+    >>> len(model.decode(sv.testing.example_clips(1000), draws=sv.Draws(0)))  # an answer a clip
+    4
+    """
 
     passes: int = 1
 
@@ -30,9 +38,18 @@ class OneSentence(Vote):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Majority(Vote):
-    """The text that most passes say; of equals, the one that was said first.
+    """The answer that most passes of a random model give; of equally frequent ones, the first.
 
-    Texts are the same where the target's canonical form of them is; the first such text stands for them.
+    passes: how often the model hears each clip; time grows with it.
+
+    For classes and transcripts. Transcripts count as one where the recogniser's canonical form (case,
+    punctuation) makes them equal.
+
+    >>> noisy = sv.defenses.Defended(sv.testing.ToyClassifier(), (sv.defenses.Gaussian(sigma=0.001),))
+    >>> model = sv.defenses.Voted(noisy, sv.defenses.Majority(passes=5))
+    >>> clips = sv.testing.example_clips(1000)
+    >>> model.decode(clips, draws=sv.Draws(0)) == noisy.target.decode(clips, draws=sv.Draws(0))
+    True
     """
 
     passes: int = 16
@@ -44,7 +61,19 @@ class Majority(Vote):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Average(Vote):
-    """The decision on the mean of all passes' scores: of classes, or of tokens frame by frame (CTC)."""
+    """The decision on scores that are averaged over the passes of a random model.
+
+    passes: how often the model hears each clip; time grows with it.
+
+    Averages class scores, or the token scores of a CTC recogniser frame by frame. Other recognisers have no
+    scores to average: use `majority` or `rover`.
+
+    >>> noisy = sv.defenses.Defended(sv.testing.ToyClassifier(), (sv.defenses.Gaussian(sigma=0.001),))
+    >>> model = sv.defenses.Voted(noisy, sv.defenses.Average(passes=5))
+    >>> clips = sv.testing.example_clips(1000)
+    >>> model.decode(clips, draws=sv.Draws(0)) == noisy.target.decode(clips, draws=sv.Draws(0))
+    True
+    """
 
     passes: int = 16
 

@@ -1,6 +1,14 @@
-"""Metrics: pure functions on tensors, and the thin objects that give them a name, a unit and an interval.
+"""Metrics: what an attack did to the decisions and the words, and how loud or audible it is.
 
-`sottovoce.metrics.Snr` is the class that `snr` names.
+`sottovoce.metrics.Snr` is the class that the text `snr` names. `sottovoce.measure` takes either for two
+clips; `measure(trial)` of a metric gives two numbers a clip, and `summarise` makes an estimate with an
+interval of them. A metric with the unit % gives shares: 0.5 is shown as 50 %.
+
+>>> sv.metrics.Snr.name, sv.metrics.Snr.unit
+('snr', 'dB')
+>>> clean = torch.tensor([0.5, -0.5, 0.5, -0.5])
+>>> sv.measure(clean, 0.75 * clean, metrics=[sv.metrics.LInfNorm], sample_rate=16000)["linf"]
+0.125
 """
 
 from typing import TYPE_CHECKING

@@ -38,14 +38,21 @@ PEOPLE = 30
 @final
 @dataclass(frozen=True, kw_only=True)
 class Noise(Degradation):
-    """Noise added at an SNR that is exact for each clip over its own length; of linear strength in dB.
+    """Noise of one of five kinds, at an SNR that is exact for each clip over its own length.
 
-    kind: white (Gaussian, without DC), pink (-3 dB an octave, without DC), applause, water-drops or room.
-        The last three are synthesised by recipes, below 8 kHz, where no recording is given.
-    snr_db: the clip's energy over that of the noise, in decibels. Half a 16-bit step stands in for the RMS
-        of a clip of zeros.
-    file: a recording, or a folder of which each clip gets one: cut from a drawn place, or played again and
-        again where it is too short. Not for white and pink noise.
+    strength: 0 to 100, linear in dB: 66 to 2 dB SNR; 50 where neither this nor snr_db is given.
+    kind: "white" (Gaussian) or "pink" (-3 dB an octave), both without DC; "applause", "water-drops" or
+        "room", synthesised below 8 kHz where no recording is given.
+    snr_db: energy of the clip over that of the noise in dB; a clip of zeros counts as half a 16-bit step
+        loud.
+    file: path of a recording, or of a folder of which each clip gets one: cut at a random place, or repeated
+        where it is too short. Not for white and pink noise.
+
+    >>> clips = sv.testing.example_clips(16000)
+    >>> noisy = sv.defenses.Noise(kind="pink", snr_db=20)(clips, draws=sv.Draws(0))
+    >>> noise = (noisy.waveforms - clips.waveforms).norm(dim=1)
+    >>> (20 * (clips.length_l2 / noise).log10()).round().tolist()  # SNR of each clip in dB
+    [20.0, 20.0, 20.0, 20.0]
     """
 
     kind: Kind = "white"

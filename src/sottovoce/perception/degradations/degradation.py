@@ -23,7 +23,8 @@ USUAL_STRENGTH = 50.0
 class Range:
     """What strengths from 0 to 100 mean: from the figure that changes a clip least to the one that does most.
 
-    figure: the setting that holds it, such as "snr_db". legal: what may be asked for by hand.
+    figure: the setting that holds it, such as "snr_db".
+    legal: which figures a user may ask for.
     log: equal steps of strength are equal ratios of the figure, not equal differences.
     """
 
@@ -45,9 +46,9 @@ class Range:
 class Degradation(Transform):
     """One way in which sound gets worse, after Table 1 of Manocha et al. (2020). A subclass writes `degrade`.
 
-    It is told how much by its strength, or by the figure itself; strength 50 where neither is given. What is
-    random hangs on the draws and not on the strength: along growing strengths the same noise gets louder and
-    the same gaps get longer. Length and alignment stay. Samples may leave [-1, 1].
+    How much is told by its strength, or by the physical figure itself; strength 50 where neither is given.
+    What is random depends on the draws and not on the strength: with growing strength the same noise gets
+    louder and the same gaps get longer. Length and alignment stay. Samples may leave [-1, 1].
 
     strength: 0 (the least change of the range) to 100 (the most).
     """

@@ -51,13 +51,18 @@ class Reverb(Degradation):
 @final
 @dataclass(frozen=True, kw_only=True)
 class ReverbRatio(Reverb):
-    """Reverberation of an exact DRR; of linear strength in dB.
+    """Reverberation with an exact direct-to-reverberant ratio (DRR), at the level (RMS) of the clip.
 
-    drr_db: energy of the direct path (its first 2.5 ms) over that of the whole tail, in decibels.
-    rt60_seconds: decay time of the synthetic tail; where it is not given, each clip draws one between 0.2
-        and 1 s.
-    file: a recorded response, or a folder of which each clip gets one. What lies before its peak is cut off,
-        its tail is scaled to the ratio, its decay stays.
+    strength: 0 to 100, linear in dB: a DRR of 65 to -27 dB; 50 where neither this nor drr_db is given.
+    drr_db: energy of the direct path (the first 2.5 ms) over that of the tail, in dB.
+    rt60_seconds: decay time of the synthetic tail in s; where it is not given, each clip draws 0.2 to 1 s.
+    file: path of a recorded impulse response, or of a folder of which each clip gets one. What lies before
+        its peak is cut off and its tail is scaled to the ratio; its decay stays.
+
+    >>> clips = sv.testing.example_clips(16000)
+    >>> wet = sv.defenses.ReverbRatio(drr_db=0, rt60_seconds=0.5)(clips, draws=sv.Draws(0))
+    >>> bool(torch.allclose(wet.length_l2, clips.length_l2))  # the level stays
+    True
     """
 
     drr_db: float | None = None
@@ -92,11 +97,17 @@ class ReverbRatio(Reverb):
 @final
 @dataclass(frozen=True, kw_only=True)
 class ReverbTime(Reverb):
-    """Reverberation of an exact RT60; of logarithmic strength in seconds.
+    """Reverberation with an exact decay time (RT60), at the level (RMS) of the clip.
 
-    rt60_seconds: the time in which the synthetic tail falls by 60 dB.
-    drr_db: energy of the direct path over that of the tail, in decibels; where it is not given, 20 dB at
-        0.05 s and 3 dB less with every doubling of the time: the tail starts equally loud.
+    strength: 0 to 100, logarithmic: 0.05 to 8 s; 50 where neither this nor rt60_seconds is given.
+    rt60_seconds: the time in s in which the synthetic tail decays by 60 dB.
+    drr_db: energy of the direct path over that of the tail in dB; where it is not given, 20 dB at 0.05 s and
+        3 dB less with every doubling of the time, so that the tail starts equally loud.
+
+    >>> clips = sv.testing.example_clips(16000)
+    >>> wet = sv.defenses.ReverbTime(rt60_seconds=0.5)(clips, draws=sv.Draws(0))
+    >>> bool(torch.allclose(wet.length_l2, clips.length_l2))  # the level stays
+    True
     """
 
     rt60_seconds: float | None = None

@@ -44,30 +44,38 @@ NEPER = math.log(10.0) / 10.0
 @final
 @dataclass(frozen=True, kw_only=True)
 class Auditory(Ear):
-    """Differences of excitation, counted in just noticeable steps; a distance of 1 is heard with P = 0.5.
+    """An ear of published psychoacoustics (ITU-R BS.1387); at a distance of 1 half of all listeners notice.
+
+    It counts differences of excitation in just noticeable steps:
 
     - In a band the ear averages squared steps over 0.2 s. A lasting step counts in full, a fluctuation about
-      it for less: a listener keeps levels in mind, and not the course of every frame.
-    - Over frequency the evidence adds up as independent chances do, 1 - 0.5^(mean of q^b), the mean over the
-      24 Bark of hearing.
+      it for less, because a listener remembers levels and not the course of every frame.
+    - Over frequency the evidence adds up as independent probabilities do, 1 - 0.5^(mean of q^b), the mean
+      over the 24 Bark of hearing.
     - Over time the strongest moment and the clip's mean count alike (`pool_over_time`).
-    - A tone keeps its level when it spreads, and internal noise comes after spreading, as in the filter bank
-      of BS.1387: in its FFT model a tone loses 13 dB and is heard in quiet from 16 dB SPL on.
+    - A tone keeps its level when it spreads, and internal noise is added after spreading, as in the filter
+      bank of BS.1387: in its FFT model a tone loses 13 dB and is heard in quiet from 16 dB SPL on.
     - A step is taken at the louder of both excitations, so that the clips can change places, and a listener
       who compares two clips from memory needs a larger one (`memory_db`; Durlach & Braida 1969).
 
-    `fluctuation`, `memory_db` and the mean over 24 Bark are choices of this model, made so that thresholds
-    of tones in noise and of changes of level come out near published ones; ratings of codecs played no part.
-    What comes out: a tone of 1 kHz is heard in quiet at 8 dB SPL, in white noise 2 to 3 dB below the level of
-    its critical band; a change of level from 1.9, 1.2 and 0.7 dB on for a tone of 40, 60 and 80 dB SPL, and
-    from 0.8 dB on for white noise of 60 dB SPL. Phase is not heard, and less than by people what passes
-    within a frame or two: gaps of a few milliseconds, fast modulation.
+    `fluctuation`, `memory_db` and the mean over 24 Bark are choices of this model, made so that thresholds of
+    tones in noise and of changes of level come out near published ones; ratings of codecs were not used. What
+    to expect: a tone of 1 kHz is heard in quiet at 8 dB SPL, in white noise 2 to 3 dB below the level of its
+    critical band; a change of level from 1.9, 1.2 and 0.7 dB on for a tone of 40, 60 and 80 dB SPL, and from
+    0.8 dB on for white noise of 60 dB SPL. Phase is not heard; events within a frame or two, such as gaps of
+    a few milliseconds and fast modulation, are heard less than by people.
 
-    full_scale_db: sound pressure level of a sine of amplitude 1, 92 as in BS.1387: speech of an RMS of -25
-        dB re. full scale is played at 70 dB SPL. Clips at 8 kHz or more.
-    exponent: b, the steepness of detection; BS.1387 has 4 and 6.
-    fluctuation: what a squared fluctuation weighs beside a squared lasting step, 0 to 1.
-    memory_db: what memory adds to the just noticeable step, as variances add.
+    full_scale_db: sound pressure level in dB SPL of a sine of amplitude 1, 40 to 120; 92 as in BS.1387 plays
+        speech of an RMS of -25 dB re. full scale at 70 dB SPL. Clips at 8 kHz or more.
+    exponent: b, the steepness of detection, 2 or more; BS.1387 has 4 and 6.
+    fluctuation: weight of a squared fluctuation against a squared lasting step, 0 to 1.
+    memory_db: what memory adds to the just noticeable step in dB, as variances add; 0 or more.
+
+    >>> ear, clips = sv.ears.Auditory(), sv.testing.example_clips(16000)
+    >>> bool(ear.distance(clips, clips).max() < 1e-6)  # equal clips
+    True
+    >>> ear.probability(torch.tensor([0.0, 1.0])).tolist()
+    [0.0, 0.5]
     """
 
     name: ClassVar[str] = "auditory"

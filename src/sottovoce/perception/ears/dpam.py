@@ -45,11 +45,18 @@ Arrays = Mapping[str, NDArray[np.float32]]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Dpam(Ear):
-    """Manocha et al.'s learned distance, which is not calibrated in JNDs.
+    """DPAM, the learned distance of Manocha et al. (2020), from its published weights.
 
-    weights: the folder of the published npz files, or one such file.
-    variant: "scratch", "fin", "lin" or "pre": which file of the folder.
-    Clips are resampled to 22.05 kHz and judged one pair at a time, as the authors do.
+    It is not calibrated in just noticeable differences: a distance of 1 means nothing in particular. Clips
+    are resampled to 22.05 kHz and judged one pair at a time, as the authors do.
+
+    weights: path of the folder of the published npz files, or of one such file.
+    variant: which file of the folder: "scratch", "fin", "lin" or "pre".
+
+    >>> ear = sv.ears.Dpam(weights="dpam/weights", variant="lin")  # read when it is first asked
+    >>> clips = sv.testing.example_clips(16000)
+    >>> ear.distance(clips, clips).tolist()  # doctest: +SKIP
+    [0.0, 0.0, 0.0, 0.0]
     """
 
     name: ClassVar[str] = "dpam"

@@ -17,10 +17,14 @@ from sottovoce.targets.families.recogniser import Recogniser
 
 
 class Attention(Recogniser, Matches):
-    """A subclass spells labels, scores the tokens of a label given its own start, and transcribes.
+    """A recogniser with an encoder for the clip and a decoder that writes one token after another.
 
-    The loss of a clip is the negative log-likelihood of its label's tokens, the end of the text among them,
-    over their number. Its decoder must be causal: what follows a token, padding too, cannot change it.
+    A subclass gives `module`, `sample_rate` and `longest_text`, and writes `tokens_of`, `forced_scores` and
+    `transcribe`. The loss of a clip is the mean negative log-likelihood of its label's tokens, the end of the
+    text included. The decoder must be causal: what follows a token, padding too, must not change its scores.
+
+    >>> sorted(sv.targets.Attention.__abstractmethods__)  # what a subclass writes
+    ['forced_scores', 'tokens_of', 'transcribe']
     """
 
     module: torch.nn.Module

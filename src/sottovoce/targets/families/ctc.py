@@ -27,11 +27,17 @@ UNLIKELY = float(np.log(1e-4))
 @final
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokens of a model, a letter each; those that stand for no letter (the blank, padding) are empty.
+    """The tokens of a CTC model, a letter each; tokens that write nothing (the blank, padding) are empty.
 
-    letters: one a token, in the order of the model's output; "" for a token that is not written.
-    blank: the token that says nothing.
-    case: of the letters, where the vocabulary has only one; labels are brought to it.
+    letters: one a token, in the order of the model's output; "" for a token that writes nothing.
+    blank: which token is the blank.
+    case: "lower" or "upper" where the vocabulary has only one; labels are converted to it.
+
+    >>> vocabulary = sv.targets.Vocabulary(("", "a", "b", " "), case="lower")
+    >>> vocabulary.encode("A ba")
+    [1, 3, 2, 1]
+    >>> vocabulary.decode([1, 3, 3, 2, 1])
+    'a ba'
     """
 
     letters: tuple[str, ...]
@@ -59,9 +65,17 @@ class Vocabulary:
 
 
 class Ctc(Recogniser, Matches, Timings, CtcFrames):
-    """One token a frame; repeats merge and blanks drop. A subclass gives the frames' log probabilities.
+    """A recogniser trained with CTC (Graves et al. 2006): a token a frame, repeats merged, blanks dropped.
 
-    beams: 1 for the likeliest token of each frame, more for a search over texts.
+    A subclass gives `vocabulary`, `sample_rate`, `frame_seconds` (from the start of one frame to the next)
+    and `log_probs`; loss, decoding and word times follow.
+
+    beams: 1 for the most likely token of each frame; more for a beam search over texts.
+
+    >>> model = sv.testing.ToyCtc()  # its tokens: the blank, then "abcde "
+    >>> said = torch.nn.functional.one_hot(torch.tensor([[1, 1, 0, 1, 2]]), 7).float().log()
+    >>> model.spell(said, torch.tensor([5]))  # a a blank a b
+    ['aab']
     """
 
     vocabulary: Vocabulary
