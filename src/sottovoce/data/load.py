@@ -126,7 +126,7 @@ class Failure:
 
 
 class Chunk(NamedTuple):
-    """A few clips in memory, and those that should have been among them."""
+    """A few loaded clips, and the clips of the same part of the list that could not be loaded."""
 
     clips: list[Clip]
     failures: list[Failure]
@@ -160,8 +160,8 @@ class Corpus:
         for entry in self.entries:
             if not entry.id:
                 raise InputError(
-                    f"corpus {self.name!r}: expected an id of every clip, got an empty one for {entry.path}; "
-                    "give it one in an id column."
+                    f"corpus {self.name!r}: expected an id for every clip, got an empty one for "
+                    f"{entry.path}; fill in the id column."
                 )
             twin = seen.setdefault(entry.id, entry)
             if twin is not entry:
@@ -188,9 +188,7 @@ class Corpus:
         A larger count adds clips and drops none.
         """
         if count < 1:
-            raise InputError(
-                f"corpus {self.name!r}: expected a limit of 1 clip or more, got {count}; raise it."
-            )
+            raise InputError(f"corpus {self.name!r}: expected a limit of 1 clip or more, got {count}.")
         if count >= len(self):
             return self
         spoken = 2 * len(self.labels) > len(self) and all("speaker" in entry.facts for entry in self)
@@ -212,7 +210,7 @@ class Corpus:
     ) -> Iterator[Chunk]:
         """All clips, `size` entries at a time; a clip that cannot be loaded is a failure, not the end."""
         if size < 1:
-            raise InputError(f"expected chunks of 1 clip or more, got {size}; raise it.")
+            raise InputError(f"expected chunks of 1 clip or more, got {size}.")
         for first in range(0, len(self), size):
             chunk = Chunk([], [])
             for entry in self.entries[first : first + size]:
@@ -224,7 +222,7 @@ class Corpus:
 
 
 def readable(path: str) -> str:
-    """A path as text that can be written down: bytes that are no UTF-8 become \\xNN."""
+    r"""A path as printable text: bytes that are not UTF-8 become \xNN."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
@@ -279,7 +277,7 @@ def _load(entry: Entry, sample_rate: int, longest_seconds: float) -> Clip:
         return _convert(entry, entry.read(longest_seconds), sample_rate)
     except SottovoceError:
         raise
-    # Codecs, file systems and sources of others raise what they like.
+    # Codecs, file systems and others' sources may raise anything.
     except Exception as error:
         raise InputError(f"{entry.place}: {_explain(error)}") from error
 
@@ -307,7 +305,7 @@ def _convert(entry: Entry, recording: Recording, sample_rate: int) -> Clip:
         mono = _resample(mono, recording.sample_rate, sample_rate)
         if not len(mono):
             raise InputError(
-                f"{entry.place}: expected sound, got {len(samples)} samples, which is none at "
+                f"{entry.place}: expected sound, got {len(samples)} samples, which leaves none at "
                 f"{sample_rate} Hz; drop the file."
             )
     waveform = torch.from_numpy(_to_grid(mono, done))

@@ -53,7 +53,7 @@ class DenoiserShape:
 
     @property
     def reach(self) -> int:
-        """Samples to each side that a sample of the output hangs on, its clip's level apart."""
+        """Samples to each side that an output sample depends on, apart from its clip's level."""
         return sum(self.dilations)
 
 
@@ -180,8 +180,8 @@ class Denoise(Transform):
             raise UnknownName("loss", self.loss, LOSSES)
         if not self.path.is_file():
             raise InputError(
-                f"{self.path}: expected the weights of a denoiser, got no such file; train some with "
-                "tools/train_denoisers.py and name them, or use omlsa or asnr, which need none."
+                f"{self.path}: expected the weights of a denoiser, got no such file; train them with "
+                "tools/train_denoisers.py, or use omlsa or asnr, which need none."
             )
         note_file(self.path)
 

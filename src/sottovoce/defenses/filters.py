@@ -1,4 +1,4 @@
-"""Linear filters and median smoothing: true gradients, and no sample of a clip hears its padding."""
+"""Linear filters and median smoothing, with exact gradients; padding does not change a clip."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ class IdealLowPass(Transform):
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
-            raise InputError(f"expected a share between 0 and 1, got {self.share}; 0.05 keeps 5 %.")
+            raise InputError(
+                f"share: expected a number between 0 and 1, got {self.share}; 0.05 keeps the lowest 5 %."
+            )
 
     def apply(self, batch: AudioBatch, draws: Draws) -> Tensor:
         heard = torch.zeros_like(batch.waveforms)
@@ -73,9 +75,9 @@ class BiquadLowPass(Transform):
 
     def __post_init__(self) -> None:
         if not self.hz > 0:
-            raise InputError(f"expected a cutoff above 0 Hz, got {self.hz}; 200 is usual.")
+            raise InputError(f"hz: expected a cutoff above 0 Hz, got {self.hz}; 200 is usual.")
         if not 0 < self.q < math.inf:
-            raise InputError(f"expected a quality q above 0, got {self.q}; 0.7071 has no peak.")
+            raise InputError(f"q: expected a number above 0, got {self.q}; 0.7071 has no peak.")
 
     def apply(self, batch: AudioBatch, draws: Draws) -> Tensor:
         width = batch.waveforms.shape[1]
@@ -105,7 +107,9 @@ class MedianSmoothing(Transform):
 
     def __post_init__(self) -> None:
         if self.window < 3 or self.window % 2 == 0:
-            raise InputError(f"expected an odd window of 3 samples or more, got {self.window}; 3 is usual.")
+            raise InputError(
+                f"window: expected an odd number of samples, 3 or more, got {self.window}; 3 is usual."
+            )
 
     def apply(self, batch: AudioBatch, draws: Draws) -> Tensor:
         half = self.window // 2
@@ -137,12 +141,14 @@ class Resample(Transform):
 
     def __post_init__(self) -> None:
         if self.hz < 1:
-            raise InputError(f"expected a rate above 0 Hz, got {self.hz}; 8000 is usual.")
+            raise InputError(f"hz: expected a sample rate above 0 Hz, got {self.hz}; 8000 is usual.")
 
     def apply(self, batch: AudioBatch, draws: Draws) -> Tensor:
         rate = batch.sample_rate
         if self.hz >= rate:
-            raise InputError(f"expected a rate below that of the clips, {rate} Hz, got {self.hz}; lower it.")
+            raise InputError(
+                f"hz: expected a sample rate below that of the clips, {rate} Hz, got {self.hz}; lower it."
+            )
         low = resample(batch.waveforms, rate, self.hz)
         # Past its end a clip alone has no low samples either: what rings on there must not come back.
         lengths = resampled_lengths(batch.lengths, rate, self.hz)
@@ -155,7 +161,7 @@ def _impulse_response(hz: float, q: float, sample_rate: int, longest: int) -> Te
     """`(time,)` float64, until it is too quiet to matter, or `longest`."""
     if hz >= sample_rate / 2:
         raise InputError(
-            f"expected a cutoff below half the sample rate, {sample_rate / 2:g} Hz, got {hz:g}; lower it."
+            f"hz: expected a cutoff below half the sample rate, {sample_rate / 2:g} Hz, got {hz:g}; lower it."
         )
     angle = 2 * math.pi * hz / sample_rate
     alpha = math.sin(angle) / (2 * q)

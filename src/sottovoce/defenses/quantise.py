@@ -32,7 +32,7 @@ class Quantise(Transform):
 
     def __post_init__(self) -> None:
         if not 2 <= self.bits <= 16:
-            raise InputError(f"expected 2 to 16 bits, got {self.bits}; 8 is usual.")
+            raise InputError(f"bits: expected 2 to 16, got {self.bits}; 8 is usual.")
 
     def apply(self, batch: AudioBatch, draws: Draws) -> Tensor:
         rounded = nearest_step(batch.waveforms, self.bits)

@@ -8,7 +8,7 @@ from typing import Literal, final
 
 from sottovoce.core.target import Target, Timings
 from sottovoce.core.vote import Passes, Vote
-from sottovoce.defenses.word_network import Align, Arc, Hypotheses, check_align, check_words, network
+from sottovoce.defenses.word_network import Align, Arc, Hypotheses, build_network, check_align, check_words
 from sottovoce.errors import InputError, MissingCapability
 
 
@@ -51,14 +51,13 @@ class Rover(Vote):
         _check_share("null_confidence", self.null_confidence)
         check_align(self.align)
         if self.timings not in (True, False, "auto"):
-            raise InputError(f"expected timings true, false or auto, got {self.timings!r}; auto is usual.")
+            raise InputError(f"timings: expected true, false or auto, got {self.timings!r}; auto is usual.")
 
     def check(self, target: Target) -> None:
         super().check(target)
         if target.says != "words":
             raise MissingCapability(
-                "this model says classes: expected a recogniser, whose passes have words; vote "
-                "with majority or average."
+                "rover votes on words, but this model is a classifier. Use majority or average."
             )
         if self.timings is True or self.alpha < 1:
             target.power(Timings)
@@ -71,7 +70,7 @@ class Rover(Vote):
             rows = passes.words()
         else:
             rows = [[text.split() for text in texts] for texts in passes.texts()]
-        networks = [network(row, timed=timed, align=self.align, same=target.canonical) for row in rows]
+        networks = [build_network(row, timed=timed, align=self.align, same=target.canonical) for row in rows]
         return [" ".join(elect(slots, self.alpha, self.null_confidence)) for slots in networks]
 
 
@@ -84,10 +83,10 @@ def rover(
     align: Align = "mean",
     same: Callable[[str], str] = str,
 ) -> list[str]:
-    """The words that the hypotheses elect; see `Rover` for the vote and `network` for the rest."""
+    """The words that the hypotheses elect; see `Rover` for the vote and `build_network` for the rest."""
     if alpha < 1:
         check_words(hypotheses, "confidences")
-    return elect(network(hypotheses, timed=timed, align=align, same=same), alpha, null_confidence)
+    return elect(build_network(hypotheses, timed=timed, align=align, same=same), alpha, null_confidence)
 
 
 def elect(slots: Sequence[Sequence[Arc]], alpha: float = 1.0, null_confidence: float = 0.7) -> list[str]:
@@ -106,4 +105,4 @@ def elect(slots: Sequence[Sequence[Arc]], alpha: float = 1.0, null_confidence: f
 
 def _check_share(name: str, value: float) -> None:
     if not 0 <= value <= 1:
-        raise InputError(f"expected {name} from 0 to 1, got {value}; see sottovoce.defenses.rover.Rover.")
+        raise InputError(f"{name}: expected a number from 0 to 1, got {value}.")

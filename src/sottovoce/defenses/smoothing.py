@@ -39,12 +39,12 @@ class Smoothing(Transform):
     def __post_init__(self) -> None:
         if self.sigma is not None and self.snr_db is not None:
             raise InputError(
-                f"expected sigma or snr_db, got both ({self.sigma} and {self.snr_db}); drop one of them."
+                f"sigma and snr_db exclude each other, got {self.sigma} and {self.snr_db}; drop one of them."
             )
         if self.snr_db is not None and not math.isfinite(self.snr_db):
-            raise InputError(f"expected snr_db as a number of decibels, got {self.snr_db}; 12 is usual.")
+            raise InputError(f"snr_db: expected a finite number of decibels, got {self.snr_db}; 12 is usual.")
         if self.sigma is not None and not 0 < self.sigma < math.inf:
-            raise InputError(f"expected sigma above 0, got {self.sigma}; {USUAL_SIGMA} is usual.")
+            raise InputError(f"sigma: expected a number above 0, got {self.sigma}; {USUAL_SIGMA} is usual.")
         if self.sigma is None and self.snr_db is None:
             object.__setattr__(self, "sigma", USUAL_SIGMA)
 

@@ -29,7 +29,9 @@ class OneSentence(Vote):
 
     def __post_init__(self) -> None:
         if self.passes != 1:
-            raise InputError(f"expected 1 pass for one sentence, got {self.passes}; vote with majority.")
+            raise InputError(
+                f"passes: one takes a single pass, got {self.passes}. To vote over several, use majority."
+            )
 
     def elect(self, passes: Passes) -> list[str]:
         return [texts[0] for texts in passes.texts()]
@@ -88,8 +90,8 @@ class Average(Vote):
         super().check(target)
         if not target.offers(Scores) and not target.offers(CtcFrames):
             raise MissingCapability(
-                f"{type(target).__name__} has no scores to average: expected a classifier or a CTC model; "
-                "vote with majority or rover."
+                f"average needs class scores or CTC token scores, which {type(target).__name__} does not "
+                "have. Use majority or rover."
             )
 
 

@@ -34,8 +34,8 @@ class ClipMean(Metric):
 class Snr(ClipMean):
     """Signal-to-noise ratio in dB: energy of the clip over energy of what was added.
 
-    Higher is quieter; about 30 dB is plainly audible in most clips, and 60 dB seldom is. A clip that was not
-    changed has an infinite SNR and is left out of the mean.
+    Higher is quieter; what is audible it does not say (see `p-heard`). A clip that was not changed has an
+    infinite SNR and is left out of the mean.
 
     >>> clean = torch.tensor([0.5, -0.5, 0.5, -0.5])
     >>> changed = 1.1 * clean  # a tenth of the amplitude was added
@@ -209,7 +209,7 @@ class DbMeanBackground(PartDb):
 class BelowAccepted(Metric):
     """Share of clips whose `db-max` is below -32 dB, in %: what the literature accepts as quiet.
 
-    Vadillo and Santana, section 4.1, who also show that listeners disagree. Its interval is exact.
+    Vadillo and Santana, section 4.1. It does not prove that nobody hears it (see `p-heard`).
 
     >>> clean = torch.tensor([0.5, -0.25])
     >>> sv.measure(clean, 1.01 * clean, metrics="below-32db", sample_rate=16000)["below-32db"]  # -40 dB

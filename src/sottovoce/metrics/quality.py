@@ -95,8 +95,8 @@ class PesqMos(Quality):
     def score(self, clean: AudioBatch, changed: AudioBatch) -> QualityScores:
         if find_spec("pesq") is None:
             raise MissingExtra(
-                "PESQ needs the package pesq, which is not installed; pip install 'sottovoce[quality]', with "
-                "a C compiler at hand."
+                "PESQ needs the package pesq, which is not installed; pip install 'sottovoce[quality]' (it "
+                "needs a C compiler)."
             )
         reasons = [_refusal(*clip, clean.sample_rate) for clip in _clips(clean, changed)]
         rate = clean.sample_rate if clean.sample_rate in self.rates_hz else 16000

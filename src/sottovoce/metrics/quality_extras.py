@@ -1,4 +1,4 @@
-"""What others measure quality with, each from an optional package, behind one interface.
+"""Quality measures of other packages, all optional, behind one interface.
 
 ViSQOL and Zimtohrli model hearing, CDPAM and DNSMOS were trained on what people said. Each hears one clip at
 a time, at a rate of its own. A clip that one of them cannot score has no value, and a reason.
@@ -96,7 +96,7 @@ class Visqol(PairScore):
                 warnings.simplefilter("ignore", RuntimeWarning)
                 return float(_visqol().measure_from_arrays(clean, changed, self.rate_hz).moslqo)
         except (IndexError, ValueError):
-            # Its way to say that no patch of the clean clip is loud enough.
+            # The package raises these where no patch of the clean clip is loud enough.
             return math.nan
 
 
@@ -201,13 +201,13 @@ def _folder(module: str, title: str, command: str) -> Path:
 
 
 def _missing(module: str, title: str, command: str) -> MissingExtra:
-    return MissingExtra(f"{title} expected the package {module}, which is not installed; {command}.")
+    return MissingExtra(f"{title} needs the package {module}, which is not installed; {command}.")
 
 
 @cache
 def _visqol() -> Any:
     scorer = _extra("visqol", Visqol.title, JUDGES).VisqolApi()
-    # Without its lattice the package would go over to another scale, with a warning alone.
+    # Without its lattice the package would switch to another scale, with no more than a warning.
     _extra("ai_edge_litert", Visqol.title, JUDGES)
     scorer.create(mode="speech", use_lattice_model=True)
     return scorer
@@ -244,10 +244,10 @@ def _dnsmos() -> Any:
 
 @cache
 def _cdpam() -> dict[str, Tensor]:
-    """The weights in the package. Its module asks for packages of another age, so the network is ours."""
+    """The weights in the package. Its module needs outdated packages, so the network is rebuilt here."""
     folder = _folder("cdpam", Cdpam.title, "pip install --no-deps cdpam")
     path = folder / "CDPAM_trained" / "scratchJNDdefault_best_model.pth"
-    # An old pickle, which torch's safe reader refuses; it deserves the trust that its package has.
+    # An old pickle, which torch's safe reader refuses; it is trusted as much as the package that holds it.
     state: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=False)["state"]
     return state
 
@@ -274,7 +274,7 @@ def _acoustics(clip: bytes) -> Tensor:
         x = torch.nn.functional.leaky_relu(x, 0.1)
         if layer % 4 == 3:
             x = x[:, :, ::2]
-    # The other half stands for what is said, and is left out of the distance.
+    # The other half encodes what is said, and is left out of the distance.
     return torch.nn.functional.normalize(x.mean(dim=2)[0, :512], dim=0)
 
 

@@ -68,8 +68,8 @@ class Noise(Degradation):
             return
         if self.kind not in RECIPES:
             raise InputError(
-                f"expected no file for {self.kind} noise, which is drawn, got {self.file!r}; leave it out, "
-                "or take kind room."
+                f"file: {self.kind} noise is synthesised and takes no recording, got {self.file!r}; leave "
+                "file out, or set kind=room."
             )
         list_files(self.file)
 
@@ -79,7 +79,7 @@ class Noise(Degradation):
             piece = make_noise(self.kind, self.file, draws.key(name), length, batch.sample_rate)
             noise[row, :length] = piece.to(noise)
         ratio = 10.0 ** (-self.asked / 20.0)
-        # float64, so that the last bit of the level does not hang on how wide the batch is.
+        # float64, so that the last bit of the level does not depend on how wide the batch is.
         loudness = torch.linalg.vector_norm(batch.waveforms.double(), dim=1, keepdim=True)
         silence = SILENCE * batch.lengths.to(loudness).sqrt()[:, None]
         return batch.waveforms + (ratio * loudness.maximum(silence) * noise).to(batch.waveforms)
@@ -88,7 +88,7 @@ class Noise(Degradation):
 # A clip is heard at many strengths in a row, always with the same noise.
 @lru_cache(maxsize=64)
 def make_noise(kind: Kind, file: str | None, key: int, samples: int, sample_rate: int) -> Tensor:
-    """Noise of unit length (its energy is 1), `(time,)` float32; all of it hangs on the key."""
+    """Noise of unit length (its energy is 1), `(time,)` float32; all of it depends on the key."""
     source = Generator(Philox(key=key))
     if kind == "white":
         sound = source.standard_normal(samples)
@@ -104,9 +104,7 @@ def make_noise(kind: Kind, file: str | None, key: int, samples: int, sample_rate
         sound = cut(to_rate(made, recipes.SAMPLE_RATE, sample_rate), samples, source.random())
     length = float(np.linalg.norm(sound))
     if not length > 0:
-        raise InputError(
-            f"expected a clip that noise without DC fits into, got {samples} samples; drop such clips."
-        )
+        raise InputError(f"a clip of {samples} samples is too short for noise without DC; drop such clips.")
     return torch.from_numpy((sound / length).astype(np.float32))
 
 

@@ -55,7 +55,8 @@ class Equaliser(Degradation):
         super().__post_init__()
         if self.bands is not None and tuple(self.bands) not in _PATTERNS:
             raise InputError(
-                f"expected three bands of -1, 0 or 1, not all alike, got {self.bands}; (1, 0, -1) is one way."
+                f"bands: expected three numbers of -1, 0 or 1, not all alike, got {self.bands}; write (1, 0, "
+                "-1), say."
             )
 
     def degrade(self, batch: AudioBatch, draws: Draws) -> Tensor:
@@ -94,6 +95,6 @@ def zero_phase(gains_db: Tensor, sample_rate: int) -> Tensor:
 def edges_hz(sample_rate: int) -> tuple[float, float]:
     """Where the three bands are parted."""
     if sample_rate < 4 * LOWEST_HZ:
-        raise InputError(f"expected a sample rate of {4 * LOWEST_HZ:g} Hz or more, got {sample_rate}.")
+        raise InputError(f"eq needs clips at {4 * LOWEST_HZ:g} Hz or more, got {sample_rate} Hz.")
     step = (sample_rate / 2 / LOWEST_HZ) ** (1 / 3)
     return LOWEST_HZ * step, LOWEST_HZ * step**2

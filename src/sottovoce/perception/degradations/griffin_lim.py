@@ -1,4 +1,4 @@
-"""A clip's phases thrown away and guessed again from its magnitudes."""
+"""A clip's phases discarded and rebuilt from its magnitudes."""
 
 from __future__ import annotations
 

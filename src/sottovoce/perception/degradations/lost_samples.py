@@ -16,7 +16,7 @@ from sottovoce.core.draws import Draws
 from sottovoce.perception.degradations.degradation import Degradation, Range
 
 GAP_SECONDS = 0.02
-"""Of a dropout: a packet of telephony."""
+"""The length of a dropout: a packet of telephony."""
 
 
 @final
@@ -86,7 +86,7 @@ class Dropouts(Degradation):
 
 
 def _packets(source: np.random.Generator, length: int, gap: int) -> NDArray[np.int64]:
-    """All samples of a clip in the order in which they fall out."""
+    """All samples of a clip in the order in which they are lost."""
     starts = source.permutation(-(-length // gap)) * gap
     places: NDArray[np.int64] = (starts[:, None] + np.arange(gap)).ravel()
     return places[places < length]

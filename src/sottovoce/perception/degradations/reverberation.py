@@ -77,7 +77,7 @@ class ReverbRatio(Reverb):
             _check_rt60(self.rt60_seconds)
         if self.file is not None and self.rt60_seconds is not None:
             raise InputError(
-                f"expected a file or rt60_seconds, got both ({self.file!r} and {self.rt60_seconds}); drop "
+                f"file and rt60_seconds exclude each other, got {self.file!r} and {self.rt60_seconds}; drop "
                 "one: a recorded response keeps its own decay."
             )
         if self.file is not None:
@@ -120,7 +120,7 @@ class ReverbTime(Reverb):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.drr_db is not None and not math.isfinite(self.drr_db):
-            raise InputError(f"expected drr_db as a number of decibels, got {self.drr_db}; 10 is usual.")
+            raise InputError(f"drr_db: expected a finite number of decibels, got {self.drr_db}; 10 is usual.")
 
     def responses(self, batch: AudioBatch, draws: Draws) -> Tensor:
         drr_db = self.drr_db
@@ -170,7 +170,8 @@ def _recorded(batch: AudioBatch, draws: Draws, file: str, drr_db: float) -> Tens
         direct, tail = float((response[:late] ** 2).sum()), float((response[late:] ** 2).sum())
         if not tail > 0:
             raise InputError(
-                f"{path}: expected a response with a tail after its first 2.5 ms, got none; name another."
+                f"{path}: expected an impulse response with a tail after its first 2.5 ms, got none; name "
+                "another file."
             )
         response[late:] *= math.sqrt(direct / tail * 10.0 ** (-drr_db / 10.0))
         rows[row, : len(response)] = torch.from_numpy(response[:width])
@@ -185,4 +186,4 @@ def _late(sample_rate: int) -> int:
 def _check_rt60(seconds: float) -> None:
     low, high = ReverbTime.range.legal
     if not low <= seconds <= high:
-        raise InputError(f"expected rt60_seconds from {low:g} to {high:g} s, got {seconds}; 0.5 is usual.")
+        raise InputError(f"rt60_seconds: expected {low:g} to {high:g} s, got {seconds}; 0.5 is usual.")

@@ -1,9 +1,9 @@
 """An ear made of published psychoacoustics: the peripheral ear and the detection step of ITU-R BS.1387.
 
-It stands in for a listener where no answers of people can be had; what comes of it is simulated. After the
+It replaces a listener where there are no answers of people; what it says is simulated. It follows the
 FFT-based ear model of BS.1387-1 (Annex 2): the weighting of the outer and middle ear, bands a quarter of a
 Bark wide, internal noise, spreading that grows with the level, forward smearing, and the just noticeable step
-s(L) of an excitation. What is not after it, and why, stands at `Auditory`.
+s(L) of an excitation. Where it differs, and why, is in the docstring of `Auditory`.
 """
 
 from __future__ import annotations
@@ -89,13 +89,13 @@ class Auditory(Ear):
     def __post_init__(self) -> None:
         if not 40.0 <= self.full_scale_db <= 120.0:
             raise InputError(
-                f"expected full_scale_db from 40 to 120, got {self.full_scale_db}; give the sound pressure "
-                "level of a full-scale sine."
+                f"full_scale_db: expected 40 to 120, got {self.full_scale_db}; give the sound pressure level "
+                "of a full-scale sine in dB."
             )
         if not (self.exponent >= 2.0 and 0.0 <= self.fluctuation <= 1.0 and self.memory_db >= 0.0):
             raise InputError(
-                f"expected exponent >= 2, fluctuation in [0, 1] and memory_db >= 0, got {self.exponent}, "
-                f"{self.fluctuation} and {self.memory_db}; change the one outside."
+                "expected exponent of 2 or more, fluctuation from 0 to 1 and memory_db of 0 or more, got "
+                f"{self.exponent}, {self.fluctuation} and {self.memory_db}."
             )
 
     def distance(self, clean: AudioBatch, changed: AudioBatch) -> Tensor:
@@ -117,10 +117,7 @@ class Auditory(Ear):
     def excitation_db(self, waveforms: Tensor, sample_rate: int) -> Tensor:
         """Excitation of the ear, its own noise included: `(batch, time)` to `(batch, bands, frames)`, dB."""
         if sample_rate < 8000:
-            raise InputError(
-                f"expected clips at 8000 Hz or more, got {sample_rate} Hz; the auditory model cannot judge "
-                "less than telephone speech."
-            )
+            raise InputError(f"the auditory model needs clips at 8000 Hz or more, got {sample_rate} Hz.")
         ear = _periphery(sample_rate, waveforms.device, waveforms.dtype)
         gain = 10.0 ** (self.full_scale_db / 20.0)
         bands = ear.weights @ _power(gain * waveforms, sample_rate)
@@ -132,7 +129,7 @@ class Auditory(Ear):
         ends = pad(steps, (looks // 2, looks - 1 - looks // 2))
         lasting = avg_pool1d(ends, looks, 1).square()
         whole = avg_pool1d(ends.square(), looks, 1)
-        # The variance may come out a hair below zero in float32.
+        # Rounding may make the variance slightly negative in float32.
         squared = lasting + self.fluctuation * (whole - lasting).relu()
         return BAND_BARK / HEARING_BARK * (squared ** (self.exponent / 2)).sum(dim=1)
 
@@ -145,7 +142,7 @@ def pool_over_time(evidence: Tensor, inside: Tensor, exponent: float) -> Tensor:
     """
     evidence = evidence.masked_fill(~inside, 0.0)
     pooled = 0.5 * (evidence.amax(dim=1) + evidence.sum(dim=1) / inside.sum(dim=1))
-    # A root has no finite slope at zero; below a hundredth of a step this one bends to the ground.
+    # A root has no finite slope at zero; below a hundredth of a step this one falls linearly to zero.
     root: Tensor = pooled / (pooled + 0.01**exponent) ** (1.0 - 1.0 / exponent)
     return root
 

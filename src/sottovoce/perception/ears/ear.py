@@ -1,4 +1,4 @@
-"""What every judge of audibility is: how far two clips lie apart, and how likely a listener hears that."""
+"""The interface of an ear: how different two clips sound, and how likely a listener hears that."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ VARIANTS: tuple[Variant, ...] = ("pre", "lin", "fin", "scratch")
 FOLDER = Path(__file__).parent / "weights"
 LOWEST_RATE = 8_000
 OWN = "SOTTOVOCE_EAR_WEIGHTS"
-"""Names weights of one's own, for every audit, measure and report that asks the learned ear."""
+"""Environment variable: path of the user's own weights, for every command that uses the learned ear."""
 
 
 @final
@@ -63,7 +63,7 @@ class Learned(Ear):
         if not self.path.is_file():
             raise InputError(
                 f"{self.path}: expected weights of the learned ear, got no such file; train some with "
-                "`sottovoce metric train ANSWERS` and name them, or use the ear 'auditory' or 'masking'."
+                "`sottovoce metric train ANSWERS`, or use the ear auditory or masking, which need none."
             )
         note_file(self.path)
 
@@ -87,8 +87,7 @@ class Learned(Ear):
         check_pair(clean, changed)
         if clean.sample_rate < LOWEST_RATE:
             raise InputError(
-                f"expected clips at {LOWEST_RATE} Hz or more, got {clean.sample_rate} Hz; the learned ear "
-                "knows nothing of clips without speech frequencies."
+                f"the learned ear needs clips at {LOWEST_RATE} Hz or more, got {clean.sample_rate} Hz."
             )
         pair = torch.cat([clean.waveforms, changed.waveforms])
         lengths = clean.lengths.to(pair.device).repeat(2)

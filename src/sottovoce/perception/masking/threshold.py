@@ -88,9 +88,12 @@ class Masker:
 
     def __post_init__(self) -> None:
         if self.sample_rate < 500:
-            raise InputError(f"expected a sample rate from 500 Hz, got {self.sample_rate}; give Hz.")
+            raise InputError(
+                f"masking needs clips at 500 Hz or more, got {self.sample_rate} Hz; a sample rate is in "
+                "samples per second."
+            )
         if self.spreading not in ("iso", "two-slope"):
-            raise InputError(f"expected spreading 'iso' or 'two-slope', got {self.spreading!r}; choose one.")
+            raise InputError(f"spreading: expected 'iso' or 'two-slope', got {self.spreading!r}.")
 
     @property
     def hop(self) -> int:

@@ -28,7 +28,7 @@ class Attention(Recogniser, Matches):
     """
 
     module: torch.nn.Module
-    """Everything with weights; it runs in evaluation mode whatever its own."""
+    """Everything with weights; it always runs in evaluation mode."""
     longest_text: int
     """The most tokens a label may have, its end included."""
     longest_said: int | None = None
@@ -44,8 +44,10 @@ class Attention(Recogniser, Matches):
 
     @abstractmethod
     def forced_scores(self, batch: AudioBatch, tokens: Tensor, *, draws: Draws) -> Tensor:
-        """Scores of every token before the softmax, `(batch, places, vocabulary)`, differentiable to
-        `batch.waveforms`: at each place, after the clip and the tokens of the places before it.
+        """Scores of every token before the softmax, `(batch, places, vocabulary)`, given the label so far.
+
+        At each place they follow the clip and the tokens of the places before it. Differentiable to
+        `batch.waveforms`.
 
         tokens: `(batch, places)`, one label a row as `tokens_of` gives it, then anything.
         """
@@ -94,20 +96,20 @@ class Attention(Recogniser, Matches):
             tokens = self._checked(label)
             if self.longest_said is not None and len(tokens) > self.longest_said + 1:
                 raise InputError(
-                    f"expected a label of at most {self.longest_said} tokens, which is all that decoding "
+                    f"expected a label of at most {self.longest_said} tokens, the most that this model "
                     f"writes, got {len(tokens) - 1} in {label[:40]!r}...; shorten it."
                 )
             if not set(self.barred).isdisjoint(tokens):
                 raise InputError(
-                    f"expected a label of tokens that the model writes, got {label!r}, of which it leaves "
-                    "some out when it decodes; drop brackets, quotes and other marks that are not speech."
+                    f"expected a label that this model can write, got {label!r}, which has tokens that it "
+                    "never writes; drop brackets, quotes and other marks that are not spoken."
                 )
 
     def _checked(self, label: str) -> list[int]:
         tokens = self.tokens_of(label)
         if len(tokens) > self.longest_text:
             raise InputError(
-                f"expected a label of at most {self.longest_text} tokens, its end included, got "
+                f"expected a label of at most {self.longest_text} tokens with the end of the text, got "
                 f"{len(tokens)} in {label[:40]!r}...; shorten it."
             )
         return tokens

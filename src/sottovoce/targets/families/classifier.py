@@ -101,7 +101,7 @@ class ModuleClassifier(Classifier):
             got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
             raise InputError(
                 f"expected scores of shape ({len(waveforms)}, {len(self.classes)}) from the module, got "
-                f"{got}; give one class name per output, or wrap the module."
+                f"{got}; give one class name per output of the module."
             )
         return scores
 
@@ -122,6 +122,8 @@ def by_length(batch: AudioBatch, rows: Tensor, run: Callable[[Tensor], Tensor]) 
 
 
 def check_classes(classes: Sequence[str]) -> None:
-    """Refuse class names that cannot tell a decision."""
+    """Refuse class names that cannot name every decision."""
     if len(classes) < 2 or len(set(classes)) != len(classes):
-        raise InputError(f"expected two or more different classes, got {list(classes)}; name every output.")
+        raise InputError(
+            f"classes: expected two or more different names, got {list(classes)}; name every output."
+        )

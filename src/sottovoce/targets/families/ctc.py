@@ -55,7 +55,7 @@ class Vocabulary:
         if strange:
             raise InputError(
                 f"expected a text of the letters {''.join(sorted(self._places))!r}, got {label!r} with "
-                f"{''.join(strange)!r}; spell it with the model's letters."
+                f"{''.join(strange)!r}; use the model's letters only."
             )
         return [self._places[letter] for letter in text]
 
@@ -147,8 +147,8 @@ class Ctc(Recogniser, Matches, Timings, CtcFrames):
             needed = len(row) + sum(one == two for one, two in pairwise(row))
             if needed > count:
                 raise InputError(
-                    f"clip {name!r}: expected a text that fits {count} frames, got {label!r}, which needs "
-                    f"{needed}; take a shorter text or a longer clip."
+                    f"clip {name!r}: {label!r} needs {needed} frames, and the clip has {count}; use a "
+                    "shorter text or a longer clip."
                 )
         lengths = torch.tensor([len(row) for row in rows])
         tokens = torch.tensor([token for row in rows for token in row], dtype=torch.int64)
@@ -194,8 +194,11 @@ def greedy_tokens(log_probs: Tensor, frames: Tensor, blank: int) -> list[list[in
 
 
 def greedy_spans(log_probs: Floats, blank: int) -> tuple[list[int], list[tuple[int, int]]]:
-    """The likeliest token of each frame of `(frames, tokens)`, merged, and the frames of each: first, and one
-    past the last. It is the likeliest path of all, so it is what `align` finds for its own tokens."""
+    """The likeliest token of each frame of `(frames, tokens)`, merged, and the frames of each.
+
+    Frames are the first, and one past the last. It is the likeliest path of all, so it is what `align` finds
+    for its own tokens.
+    """
     best = log_probs.argmax(axis=1)
     edges = [0, *(np.flatnonzero(np.diff(best)) + 1).tolist(), len(best)]
     runs = [(int(best[start]), (start, end)) for start, end in pairwise(edges) if best[start] != blank]

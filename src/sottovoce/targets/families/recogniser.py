@@ -31,4 +31,4 @@ def check_beams(beams: int) -> None:
     """Refuse fewer than one beam."""
 
     if beams < 1:
-        raise InputError(f"expected at least 1 beam, got {beams}; 1 is greedy decoding, 5 is usual.")
+        raise InputError(f"beams: expected 1 or more, got {beams}; 1 is greedy decoding, 5 is usual.")
