@@ -238,12 +238,12 @@ def test_the_batch_is_no_part_of_the_plan(mean_model: str, mean_clips: Path, tmp
         ({"defense": "none"}, "begins with gaussian"),
         ({"defense": "quantise(bits=8)"}, "begins with gaussian"),
         ({"defense": "gaussian(snr_db=20)"}, "follows the clip"),
-        ({"defense": "gaussian(sigma=0)"}, "sigma above 0"),
+        ({"defense": "gaussian(sigma=0)"}, "sigma: expected a number above 0"),
         ({"alpha": 2.0}, "alpha: expected a number between"),
         ({"passes": 0}, "passes: expected 1 or more"),
-        ({"radius": 10.0}, "all that 128 passes can certify"),
+        ({"radius": 10.0}, "128 passes at sigma 0.1 can certify at most"),
         ({"defense": "gaussian+majority(passes=3)"}, "vote of 20 passes.*or select from 3"),
-        ({"defense": "gaussian+one"}, "expected 1 pass for one sentence, got 20"),
+        ({"defense": "gaussian+one"}, "one takes a single pass, got 20"),
     ],
 )
 def test_bad_plans_are_refused(wrong: dict[str, object], message: str) -> None:

@@ -107,9 +107,9 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
         (["--defense", "gaussian(snr_db=20)"], "follows the clip"),
         (["--defense", "mad(sigma=0.01)"], "low frequencies"),
         (["--defense", "gaussian", "--sigma", "0.1"], "got both"),
-        (["--radius", "1"], "all that 1000 passes can certify"),
+        (["--radius", "1"], "1000 passes at sigma 0.01 can certify at most"),
         (["--limit", "0"], "limit of 1 clip"),
-        (["--defense", "gaussian+one"], "expected 1 pass for one sentence, got 100"),
+        (["--defense", "gaussian+one"], "one takes a single pass, got 100"),
         (["--defense", "gaussian+majority(passes=3)", "--select", "100"], "vote of 100 passes"),
     ],
 )

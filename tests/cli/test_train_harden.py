@@ -72,8 +72,8 @@ def test_a_keyword_model_is_hardened_and_goes_on(packs: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("words", "kind", "message"),
     [
-        (["--sigma", "0"], InputError, "sigma: expected a number above 0"),
-        (["--sigma", "-0.1"], InputError, "sigma: expected a number above 0"),
+        (["--sigma", "0"], InputError, "expected sigma above 0"),
+        (["--sigma", "-0.1"], InputError, "expected sigma above 0"),
         (["--noise", "mad"], InputError, "expected --sigma beside --noise mad"),
         (["--attack", "pgd", "--share", "1.5"], InputError, "expected shares from 0 to 1"),
         (["--attack", "trades"], UnknownName, "unknown attack to train against 'trades'"),

@@ -51,7 +51,7 @@ def test_a_folder_says_what_it_leaves_out(tmp_path: Path) -> None:
     write(tmp_path / "stray.wav")
     (tmp_path / "yes" / "a.txt").write_text("yes")
     assert (
-        folder(str(tmp_path)).note == "left out 2 files that are no clips of a class (stray.wav, yes/a.txt)"
+        folder(str(tmp_path)).note == "left out 2 files that are not clips of a class (stray.wav, yes/a.txt)"
     )
 
 

@@ -113,7 +113,7 @@ def test_what_else_is_refused() -> None:
         given_split(corpus(("a", "control", "tests")))
     with pytest.raises(InputError, match="got none in valid"):
         given_split(corpus(("a", "control", "train"), ("b", "control", "test")))
-    with pytest.raises(InputError, match="expected 3 folds or more, got 2"):
+    with pytest.raises(InputError, match="folds: expected 3 or more, got 2"):
         speaker_folds(people(5, 5), 2)
     with pytest.raises(InputError, match="expected speakers of two labels or more, got control"):
         speaker_folds(people(5, 0), 3)

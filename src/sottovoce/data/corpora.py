@@ -246,7 +246,7 @@ def _left_out(root: Path, classes: list[Path]) -> str:
     others = [one for place in (root, *classes) for one in _visible(place) if one.is_file()]
     clips = {file for one in classes for file in audio_in(one)}
     names = [readable(one.relative_to(root).as_posix()) for one in others if one not in clips]
-    return f"left out {len(names)} files that are no clips of a class ({some(names)})" if names else ""
+    return f"left out {len(names)} files that are not clips of a class ({some(names)})" if names else ""
 
 
 def some(names: Iterable[str]) -> str:

@@ -287,7 +287,7 @@ def _explain(error: Exception) -> str:
         return "expected a clip that fits into memory, got one that does not; cut it into shorter clips."
     if isinstance(error, OSError):
         reason = error.strerror or str(error) or type(error).__name__
-        return f"expected a file that can be read, got {reason!r}; check its path and its rights."
+        return f"expected a file that can be read, got {reason!r}; check its path and permissions."
     reason = f"{type(error).__name__} ({error})" if str(error) else type(error).__name__
     return f"expected audio, got {reason} while it was read; convert or drop it."
 

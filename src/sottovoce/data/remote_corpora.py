@@ -72,7 +72,7 @@ def folder(url: str) -> Corpus:
             "make one folder per label, or list the files in a CSV with the columns path and label."
         )
     others = [name for name in shown if name not in set(clips)]
-    note = f"left out {len(others)} files that are no clips of a class ({some(others)})" if others else ""
+    note = f"left out {len(others)} files that are not clips of a class ({some(others)})" if others else ""
     entries = [
         _entry(url, Entry(os.path.splitext(one)[0], Path(one), _parts(one)[0]), _stamp(files[one]))
         for one in clips

@@ -53,7 +53,7 @@ def fetch(model: str, what: str, kind: Any, source: str, **options: Any) -> Any:
         fix = (
             f"write the {what} there with save_pretrained"
             if Path(source).is_dir()
-            else "check the name, and without a network give the folder of a downloaded model"
+            else "check the name, or give the folder of a downloaded model"
         )
         raise InputError(
             f"expected a local folder or a Hugging Face hub id with the {what} of a model, got {model!r} "
