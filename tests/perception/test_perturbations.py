@@ -93,7 +93,7 @@ def test_laws_of_the_slowest() -> None:
     "text", ["white+drr+griffin-lim+eq+mp3", "griffin-lim+mulaw+rt60", "eq+mp3+room+pops"]
 )
 def test_a_clip_alone_and_in_a_batch(text: str) -> None:
-    """A last bit that hangs on the batch would grow in the codec and in Griffin-Lim."""
+    """A last bit that depends on the batch would grow in the codec and in Griffin-Lim."""
     batch, chain = example_clips(RATE), Direction.parse(text).at(60)
     whole = chain(batch, draws=Draws(3)).waveforms
     wide = chain(widened(batch), draws=Draws(3)).waveforms[:, : whole.shape[1]]

@@ -93,7 +93,9 @@ def test_variants_have_files_of_their_own(monkeypatch: pytest.MonkeyPatch, tmp_p
         InputError, match=r"its weights, keyword_cnn\.safetensors, are not in this installation"
     ):
         keyword()
-    with pytest.raises(InputError, match=r"in recogniser\.safetensors, got no such file"):
+    with pytest.raises(
+        InputError, match=r"its weights, recogniser\.safetensors, are not in this installation"
+    ):
         recogniser()
 
 
