@@ -83,7 +83,16 @@ def rover(
     align: Align = "mean",
     same: Callable[[str], str] = str,
 ) -> list[str]:
-    """The words that the hypotheses elect; see `Rover` for the vote and `build_network` for the rest."""
+    """The words that transcripts elect by ROVER.
+
+    hypotheses: one list of words a transcript, or of words with times and confidences.
+    alpha, null_confidence, align: as in `Rover`.
+    timed: align by times.
+    same: words that it maps to one text count as one.
+
+    >>> sv.defenses.elect_words([["the", "cat"], ["a", "cat"], ["the", "hat"]])
+    ['the', 'cat']
+    """
     if alpha < 1:
         check_words(hypotheses, "confidences")
     return elect(build_network(hypotheses, timed=timed, align=align, same=same), alpha, null_confidence)

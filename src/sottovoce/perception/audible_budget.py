@@ -50,7 +50,7 @@ class CleanClips:
 class Audible(Searchable):
     """What an ear hears with a probability of at most `p`.
 
-    No norm ball: how much may be added depends on the clip, and on where in time and frequency it is added.
+    No norm ball: how much may be added hangs on the clip, and on where in time and frequency it is added.
     A perturbation is brought inside by turning it down, which keeps its form. Directions are steepest in a
     norm that holds each cell of the spectrum against what the clip masks there: more is added where more
     hides.

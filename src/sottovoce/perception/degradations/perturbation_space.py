@@ -92,6 +92,12 @@ class Direction:
 
     All members have the same strength. What is random depends only on the draws and the clip's id, so the
     same draws give the same noise at every strength. `str` writes it down, `parse` reads it back.
+
+    >>> direction = sv.ears.Direction.parse("pink+drr")
+    >>> clips = sv.testing.example_clips(16000)
+    >>> slight, strong = (direction.at(strength)(clips, draws=sv.Draws(0)) for strength in (10, 50))
+    >>> bool(((strong.waveforms - clips.waveforms).norm() > (slight.waveforms - clips.waveforms).norm()))
+    True
     """
 
     names: tuple[str, ...]

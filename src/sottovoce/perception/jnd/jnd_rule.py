@@ -121,7 +121,17 @@ class Balance(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Jnd:
-    """The search for one listener's JND along one direction: the answers so far, and the rule."""
+    """The search for one listener's just noticeable difference along a direction.
+
+    answers: those so far; `add` gives a search with one more.
+    rule: the prior, and when to stop.
+
+    >>> jnd = sv.ears.Jnd()
+    >>> for strength in range(10, 100, 10):
+    ...     jnd = jnd.add(strength, different=strength > 45)
+    >>> 40 < jnd.estimate().mu < 50
+    True
+    """
 
     answers: tuple[JndTrial, ...] = ()
     rule: JndRule = RULE
