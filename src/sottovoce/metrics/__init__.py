@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from sottovoce.metrics.text_errors import CleanCer as CleanCer
     from sottovoce.metrics.text_errors import CleanWer as CleanWer
     from sottovoce.metrics.text_errors import Deletions as Deletions
+    from sottovoce.metrics.text_errors import Edits as Edits
     from sottovoce.metrics.text_errors import Insertions as Insertions
     from sottovoce.metrics.text_errors import LanguageConfusion as LanguageConfusion
     from sottovoce.metrics.text_errors import SentenceError as SentenceError
@@ -69,5 +70,15 @@ if TYPE_CHECKING:
     from sottovoce.metrics.text_errors import UasrWord as UasrWord
     from sottovoce.metrics.text_errors import Wer as Wer
     from sottovoce.metrics.text_errors import WerClips as WerClips
+    from sottovoce.metrics.text_errors import character_edits as character_edits
+    from sottovoce.metrics.text_errors import word_edits as word_edits
 else:
-    __getattr__, __dir__ = lazy(__name__, registered("metric"))
+    __getattr__, __dir__ = lazy(
+        __name__,
+        registered(
+            "metric",
+            Edits="sottovoce.metrics.text_errors:Edits",
+            character_edits="sottovoce.metrics.text_errors:character_edits",
+            word_edits="sottovoce.metrics.text_errors:word_edits",
+        ),
+    )
