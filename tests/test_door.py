@@ -348,7 +348,7 @@ def test_a_module_is_audited_and_resumed_when_it_is_handed_in_again(desk: Path) 
     with pytest.raises(sv.errors.InputError, match=r"^resume expected the model of its plan"):
         sv.audit(other, resume=run.folder)
     done = CliRunner().invoke(app, ["audit", "--resume", str(run.folder)])
-    assert "a model that a Python program handed in" in str(done.exception)
+    assert "a model object of a Python program" in str(done.exception)
     with pytest.raises(sv.errors.InputError, match="workers=1"):
         sv.audit(model, data, workers=2, **settings)
 

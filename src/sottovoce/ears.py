@@ -1,4 +1,11 @@
-"""Models of a listener. `sottovoce.ears.Learned` is the class that `learned` names."""
+"""Models of a listener: how different two clips sound, and how likely the difference is heard.
+
+`sottovoce.ears.Learned` is the class that the text `learned` names.
+
+>>> clips = sv.testing.example_clips(16000)
+>>> sv.ears.Learned().heard(clips, clips).tolist()  # P(different) of equal clips
+[0.0, 0.0, 0.0, 0.0]
+"""
 
 from typing import TYPE_CHECKING
 

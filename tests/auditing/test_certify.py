@@ -238,12 +238,12 @@ def test_the_batch_is_no_part_of_the_plan(mean_model: str, mean_clips: Path, tmp
         ({"defense": "none"}, "begins with gaussian"),
         ({"defense": "quantise(bits=8)"}, "begins with gaussian"),
         ({"defense": "gaussian(snr_db=20)"}, "follows the clip"),
-        ({"defense": "gaussian(sigma=0)"}, "sigma above 0"),
-        ({"alpha": 2.0}, "alpha between"),
-        ({"passes": 0}, "at least 1 pass"),
-        ({"radius": 10.0}, "all that 128 passes can certify"),
+        ({"defense": "gaussian(sigma=0)"}, "sigma: expected a number above 0"),
+        ({"alpha": 2.0}, "alpha: expected a number between"),
+        ({"passes": 0}, "passes: expected 1 or more"),
+        ({"radius": 10.0}, "128 passes at sigma 0.1 can certify at most"),
         ({"defense": "gaussian+majority(passes=3)"}, "vote of 20 passes.*or select from 3"),
-        ({"defense": "gaussian+one"}, "expected 1 pass for one sentence, got 20"),
+        ({"defense": "gaussian+one"}, "one takes a single pass, got 20"),
     ],
 )
 def test_bad_plans_are_refused(wrong: dict[str, object], message: str) -> None:
@@ -254,11 +254,11 @@ def test_bad_plans_are_refused(wrong: dict[str, object], message: str) -> None:
 def test_a_plan_that_does_not_suit_the_model_stops_before_any_work(
     mean_model: str, mean_clips: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match="names classes"):
+    with pytest.raises(InputError, match="expected none for a classifier"):
         run_certify(plan_for(mean_model, wer=0.5), tmp_path / "run", device="cpu")
     with pytest.raises(MissingCapability, match="majority"):
         run_certify(plan_for(mean_model, defense="gaussian+rover"), tmp_path / "run", device="cpu")
-    with pytest.raises(InputError, match="which draws"):
+    with pytest.raises(InputError, match="draws random numbers of its own"):
         run_certify(plan_for(mean_model, defense="gaussian+gaussian"), tmp_path / "run", device="cpu")
     assert not (tmp_path / "run").exists()
 

@@ -212,7 +212,7 @@ def test_a_vote_over_a_model_that_wavers_is_a_defense(
     settings: dict[str, Any] = {"defenses": ["majority(passes=3)"], "attackers": ["adaptive"]}
     folder = run_audit(plan_of(make_model(0.3), mean_clips, **settings), tmp_path / "run")
     assert [record.status for record in folder.records()] == ["ok"] * 6
-    with pytest.raises(InputError, match="passes all say the same"):
+    with pytest.raises(InputError, match="needs a random model"):
         run_audit(plan_of(make_model(0.0), mean_clips, **settings), tmp_path / "steady")
 
 

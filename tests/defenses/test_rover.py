@@ -19,7 +19,7 @@ from sottovoce.core.target import Target, TimedWord
 from sottovoce.core.transform import Defended
 from sottovoce.core.vote import Vote, Voted
 from sottovoce.defenses.rover import Rover, rover
-from sottovoce.defenses.word_network import Align, network
+from sottovoce.defenses.word_network import Align, build_network
 from sottovoce.errors import InputError, MissingCapability
 from sottovoce.testing import ToyAttention, ToyClassifier, ToyCtc, ToyNoise, check_target, clips_for
 
@@ -35,7 +35,7 @@ def split(*texts: str) -> list[list[str]]:
 def votes(
     hypotheses: Sequence[Sequence[str | TimedWord]], *, timed: bool = False, align: Align = "mean"
 ) -> Slots:
-    return [[arc[:2] for arc in slot] for slot in network(hypotheses, timed=timed, align=align)]
+    return [[arc[:2] for arc in slot] for slot in build_network(hypotheses, timed=timed, align=align)]
 
 
 def sure(text: str, confidence: float) -> TimedWord:
@@ -81,7 +81,7 @@ def test_an_empty_hypothesis_is_silent_everywhere(align: Align) -> None:
 @pytest.mark.parametrize("align", ALIGNS)
 @pytest.mark.parametrize("said", [[], [[]], [[], [], []]])
 def test_where_nothing_is_said_nothing_is_elected(said: list[list[str]], align: Align) -> None:
-    assert network(said, align=align) == []
+    assert build_network(said, align=align) == []
     assert rover(said, align=align) == []
 
 
@@ -108,7 +108,7 @@ def test_a_slot_weighs_all_passes_or_the_nearest_of_them() -> None:
 def test_confidence_turns_a_vote() -> None:
     # cat: 2/3 of the votes and mean confidence 0.35; dog: 1/3 and 0.9.
     said = [[sure("cat", 0.4)], [sure("cat", 0.3)], [sure("dog", 0.9)]]
-    assert [arc.confidence for arc in network(said)[0]] == pytest.approx([0.35, 0.9])
+    assert [arc.confidence for arc in build_network(said)[0]] == pytest.approx([0.35, 0.9])
     assert rover(said, alpha=1.0) == ["cat"]
     # alpha 1/2: cat 1/3 + 0.175 = 0.508, dog 1/6 + 0.45 = 0.617.
     assert rover(said, alpha=0.5) == ["dog"]
@@ -309,7 +309,7 @@ def test_every_pass_votes_once_in_every_slot_and_reads_as_it_was_said(
     said: list[list[str]], align: Align, timed: bool
 ) -> None:
     words = [[at(word, 0.4 * place) for place, word in enumerate(words)] for words in said]
-    slots = network(words, timed=timed, align=align)
+    slots = build_network(words, timed=timed, align=align)
     assert all(sum(arc.votes for arc in slot) == len(said) for slot in slots)
     assert all(len({arc.word for arc in slot}) == len(slot) for slot in slots)
     assert max(map(len, said)) <= len(slots) <= sum(map(len, said))
@@ -325,9 +325,9 @@ def test_every_pass_votes_once_in_every_slot_and_reads_as_it_was_said(
 @given(st.lists(sentences, min_size=1, max_size=6), st.sampled_from(ALIGNS))
 def test_the_first_pass_reads_along_the_slots(said: list[list[str]], align: Align) -> None:
     # An empty pass changes no word's place, and silence never comes first in a slot.
-    slots = network(said, align=align)
+    slots = build_network(said, align=align)
     assert all(slot[0].word for slot in slots)
-    quiet = network([*said, []], align=align)
+    quiet = build_network([*said, []], align=align)
     assert [[arc.word for arc in slot if arc.word] for slot in slots] == [
         [arc.word for arc in slot if arc.word] for slot in quiet
     ]
@@ -382,7 +382,7 @@ def test_times_and_confidences_need_a_target_that_tells_them(vote: Vote) -> None
 
 
 def test_classes_have_no_words_to_vote_on() -> None:
-    with pytest.raises(MissingCapability, match="this model says classes"):
+    with pytest.raises(MissingCapability, match="rover votes on words, but this model is a classifier"):
         Voted(ToyClassifier(), Rover())
 
 
@@ -404,7 +404,7 @@ def test_passes_must_be_a_sensible_number(count: int) -> None:
 )
 def test_settings_out_of_range_are_refused(settings_: dict[str, object]) -> None:
     (name,) = settings_
-    with pytest.raises(InputError, match=f"expected {name}"):
+    with pytest.raises(InputError, match=f"{name}: expected"):
         Rover(**settings_)  # type: ignore[arg-type]
 
 

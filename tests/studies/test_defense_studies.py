@@ -502,5 +502,5 @@ def test_transfer_has_one_s_loss_and_the_other_s_decisions() -> None:
     assert both.says == "class" and not both.random
     other = Sign(0.0)
     other.sample_rate = 8000  # type: ignore[misc]
-    with pytest.raises(InputError, match="one sample_rate, got 16000 and 8000"):
+    with pytest.raises(InputError, match="same sample_rate, got 16000 and 8000"):
         Transfer(source, other)

@@ -128,7 +128,7 @@ def test_what_is_refused() -> None:
     nameless = Corpus("made", (*corpus().entries, entry("who", "", "control")))
     with pytest.raises(InputError, match=r"'who': expected a speaker, got none; add a column speaker"):
         open_material(nameless, SMALL, 0)
-    strange = "got 'deaf'; rename it in the table (also understood: for control controls, healthy, hc,"
+    strange = "got 'deaf'; correct the table (also understood: for control controls, healthy, hc,"
     with pytest.raises(InputError, match=re.escape(strange)):
         open_material(Corpus("made", (*corpus().entries, entry("x", "s", "deaf"))), SMALL, 0)
     short = Corpus("made", tuple(replace(one, source=partial(sound, 100)) for one in corpus().entries))

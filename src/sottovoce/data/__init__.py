@@ -1,6 +1,11 @@
-"""Clips on their way in: files, corpora, and the clips that this project ships.
+"""Clips on their way in: files, corpora, and the clips that come with sottovoce.
 
-Texts open them with `sottovoce.open_data`.
+`sottovoce.open_data` opens them from a text, together with a model; `open_corpus` here without one.
+
+>>> corpus = sv.data.open_corpus("embedded").limit(3)
+>>> batch = sv.data.collate([corpus.load(entry, sample_rate=16000) for entry in corpus])
+>>> batch.ids == tuple(entry.id for entry in corpus)
+True
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Labels and what a model can say: clips whose label it has no class for are found before anything runs."""
+"""Labels against what a model can say: clips with a label that it has no class for are found first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sottovoce.data.load import Corpus, Entry
 from sottovoce.errors import InputError, UnknownName
 
 Unlabelled = Literal["refuse", "skip"]
-"""What becomes of clips whose label the model has no class for: nothing runs, or the others do."""
+"""What happens to clips with a label that the model has no class for: nothing runs, or they are left out."""
 OWN = "embedded"
 """The clips that come with sottovoce for the kind of model that is asked."""
 MOST_LISTED = 40
@@ -88,7 +88,7 @@ def _is_known(target: Target, label: str) -> bool:
         target.check_labels([label])
     except InputError:
         return False
-    # Whatever else someone's own target raises over a label is the failure of its clips.
+    # Any other error that a user's target raises over a label counts as a failure of its clips.
     except Exception:
         return True
     return True

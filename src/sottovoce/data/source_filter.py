@@ -206,7 +206,7 @@ def _cosine_roots(half: Floats) -> Floats:
     angles = np.linspace(0, np.pi, 2 * _GRID + 1)
     values = weights @ np.cos(np.outer(orders, angles))
     crossed = values[:, :-1] * values[:, 1:] < 0
-    # Two roots closer than the grid show no crossing; then the flattest places stand in for them.
+    # Two roots closer than the grid show no crossing; then the flattest places replace them.
     score = np.where(crossed, 2.0, 1.0 / (1.0 + np.abs(values[:, :-1])))
     place = np.sort(np.argpartition(-score, ORDER // 2 - 1, axis=1)[:, : ORDER // 2], axis=1)
     rows = np.arange(len(half))[:, None]

@@ -1,6 +1,13 @@
-"""Transforms that defend a target, and votes. Put them around it with `Defended` and `Voted`.
+"""Defenses: transforms that a clip passes before the model hears it, and votes over several answers.
 
-`sottovoce.defenses.Gaussian` is the class that `gaussian` names.
+`sottovoce.defenses.Gaussian` is the class that the text `gaussian` names. Put transforms around a model with
+`Defended`, and a vote around that with `Voted`: the result is a target like any other.
+
+>>> model = sv.open_model("keyword", device="cpu")
+>>> noisy = sv.defenses.Defended(model, (sv.defenses.Gaussian(sigma=0.01),))
+>>> defended = sv.defenses.Voted(noisy, sv.defenses.Majority(passes=16))
+>>> defended.classes == model.classes
+True
 """
 
 from typing import TYPE_CHECKING

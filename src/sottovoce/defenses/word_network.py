@@ -1,6 +1,6 @@
-"""Transcripts in a network of slots, the first half of ROVER (Fiscus 1997, section 2.1).
+"""The word transition network of ROVER: transcripts that are aligned slot by slot (Fiscus 1997, section 2.1).
 
-They are laid into it one after another by dynamic programming; a slot holds what each of them says in one
+Transcripts are added one after another by dynamic programming; a slot holds what each of them says in one
 place, a word or silence. Costs of words and the order of ties are those of NIST's program; but with times no
 word counts as shorter than `SHORTEST`.
 """
@@ -48,7 +48,7 @@ class Arc(NamedTuple):
     """The mean over those passes; of no meaning for silence."""
 
 
-def network(
+def build_network(
     hypotheses: Hypotheses, *, timed: bool = False, align: Align = "mean", same: Callable[[str], str] = str
 ) -> list[list[Arc]]:
     """The word transition network: one list of arcs a slot, in the order in which they came.
@@ -59,7 +59,7 @@ def network(
     align: what a word costs in a slot: the mean over the passes that are in it, or, as in NIST's program, the
         cost to the nearest of them. With the nearest, one odd pass opens a slot to its word, or to silence,
         for all that follow: where passes err much, hundreds of them then elect worse than dozens.
-    same: words that it maps to one text are one; the commonest spelling stands for them.
+    same: words that it maps to one text count as one; the commonest spelling is written.
     """
     check_align(align)
     if timed:
@@ -84,7 +84,7 @@ def _number(texts: Sequence[str], same: Callable[[str], str]) -> tuple[Ints, lis
     numbers: dict[str, int] = {}
     spellings, number_of = [""], {}
     for text, count in counts.items():
-        # A word whose canonical form is empty ("um", say) was still said: it stands for itself.
+        # A word whose canonical form is empty, such as "um", was still said, and counts as itself.
         number = number_of[text] = numbers.setdefault(same(text) or text, 1 + len(numbers))
         if number == len(spellings):
             spellings.append(text)
@@ -101,13 +101,17 @@ def _facts(word: str | TimedWord) -> tuple[float, float, float]:
 
 
 def check_words(hypotheses: Hypotheses, what: str) -> None:
+    """Refuse plain texts where words with times or confidences are needed."""
     if not all(isinstance(word, TimedWord) for word in chain.from_iterable(hypotheses)):
-        raise InputError(f"expected words with {what}, got bare texts; give sottovoce.core.target.TimedWord.")
+        raise InputError(
+            f"expected words with {what}, got plain texts; give sottovoce.core.target.TimedWord."
+        )
 
 
 def check_align(align: str) -> None:
+    """Refuse an unknown way of alignment."""
     if align not in ("mean", "nearest"):
-        raise InputError(f"expected align mean or nearest, got {align!r}; nearest is NIST's.")
+        raise InputError(f"align: expected 'mean' or 'nearest' (as in NIST's program), got {align!r}.")
 
 
 class _Network:

@@ -1,6 +1,6 @@
-"""PESQ in processes of its own: on every core, and where a crash of the library cannot take a run with it.
+"""PESQ in separate processes: on every core, and so that a crash of the library does not end the run.
 
-The library keeps one core busy, and dies on clips with more utterances than it has room for (two minutes of
+The library uses one core, and crashes on clips with more utterances than it has room for (two minutes of
 speech are too many). This file is also the worker's program. It imports nothing of sottovoce, so that a
 worker starts in a moment, and never runs the script that its parent was started from.
 """

@@ -1,6 +1,10 @@
-"""Models as targets: families, adapters, and the zoo that this project ships.
+"""Models as targets: families, adapters, and the models that come with sottovoce.
 
-Texts open them with `sottovoce.open_model`; these are what a target of your own is made from.
+`sottovoce.open_model` opens them from a text; derive a target of your own from the classes here.
+
+>>> model = sv.open_model("keyword", device="cpu")
+>>> isinstance(model, sv.targets.Classifier), model.sample_rate
+(True, 16000)
 """
 
 from typing import TYPE_CHECKING

@@ -141,7 +141,7 @@ class LearnedNetwork(nn.Module):
 
     @property
     def slope(self) -> Tensor:
-        """b of the head: above 1, so that the gradient is finite at 0, and at most 12."""
+        """Parameter b of the head: above 1, so that the gradient is finite at 0, and at most 12."""
         return 1.0 + (STEEPEST - 1.0) * torch.sigmoid(self.raw_slope - 2.0)
 
     def features(self, waveforms: Tensor, lengths: Tensor) -> Features:

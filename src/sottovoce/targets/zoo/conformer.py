@@ -46,8 +46,8 @@ class ConformerSize:
     def __post_init__(self) -> None:
         if self.width % (2 * self.heads) or self.kernel % 2 == 0:
             raise InputError(
-                f"expected a width that {2 * self.heads} divides (twice the heads) and an odd kernel, got "
-                f"{self.width} and {self.kernel}; change the size."
+                f"expected a width that is a multiple of {2 * self.heads} (twice the heads) and an odd "
+                f"kernel, got {self.width} and {self.kernel}."
             )
 
 
