@@ -179,7 +179,9 @@ FILES = "a claim may not name files, addresses or code"
 def test_a_number_that_is_none_is_not_even_read(content: dict[str, Any], tmp_path: Path) -> None:
     content["plan"]["attacks"] = ["fgsm", "pgd(step=.inf)"]
     said = refusal(tmp_path / "claim.json", content, "--model", "keyword", "--data", "embedded")
-    assert "field 'plan': plan entry 'attacks.1'" in said and "expected a finite number, got .inf" in said
+    assert (
+        "field 'plan': plan entry 'attacks', item 2" in said and "expected a finite number, got .inf" in said
+    )
 
 
 @pytest.mark.parametrize(

@@ -298,9 +298,9 @@ def test_a_session_shows_all_that_a_study_may_say(maker: Any, make_site: Any, te
 
 def test_texts_that_no_screen_could_show(maker: Any) -> None:
     said = refused(maker, maker.content("abx") | {"consent": "c" * 20_001})
-    assert "study.yaml, consent: String should have at most 20000 characters" in said
+    assert "study.yaml, consent: expected a text of at most 20000 characters" in said
     said = refused(maker, maker.content("abx", question="q" * 4001))
-    assert "study.yaml, blocks.0.question: String should have at most 4000 characters" in said
+    assert "study.yaml, blocks.0.question: expected a text of at most 4000 characters" in said
 
 
 @pytest.mark.parametrize(
@@ -379,9 +379,9 @@ def test_steps_and_directions_exclude_each_other(maker: Any) -> None:
         ("title: 010", ", line 3: expected a plain number, got 010, .* or '010' in quotes if it is a text."),
         ("seats: .inf", ", line 3: expected a finite number, got .inf; "),
         ("seats: true", r", seats: expected a number, got true; write one \(line 3\)\."),
-        ("seats: yes", r", seats: Input should be a valid integer.*'yes'; mend it \(line 3\)\."),
+        ("seats: yes", r", seats: expected a whole number, got 'yes' \(line 3\)\."),
         ("headphones: {trials: true}", r", headphones.trials: expected a number, got true; .* \(line 3\)\."),
-        ("seats: 0", r", seats: Input should be greater than or equal to 1, got 0; mend it \(line 3\)\."),
+        ("seats: 0", r", seats: expected a number of at least 1, got 0 \(line 3\)\."),
     ],
 )
 def test_a_mistake_names_its_line(maker: Any, entry: str, message: str) -> None:

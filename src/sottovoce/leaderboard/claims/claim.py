@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from sottovoce.auditing.plan.plan_file import Plan, make_plan
+from sottovoce.core.files.expected_values import expected
 from sottovoce.core.metric import Estimate
 from sottovoce.core.statistics import Interval, clopper_pearson
 from sottovoce.errors import InputError
@@ -292,7 +293,7 @@ def parse_claim(content: dict[str, Any], name: str, text: str = "", *, trust: bo
         field = ".".join(str(place) for place in first["loc"]) or "claim"
         reason = first["msg"].removeprefix("Value error, ")
         if first["type"] not in ("value_error", "missing", "extra_forbidden"):
-            reason = f"{reason}, got {reprlib.repr(first['input'])}"
+            reason = f"{expected(first)}, got {reprlib.repr(first['input'])}"
         raise refuse(name, field, reason, text) from None
     for field, reason in find_mistakes(claim, trust=trust):
         raise refuse(name, field, reason, text)

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
+from sottovoce.core.files.expected_values import expected
 from sottovoce.core.files.yaml_reader import Entries, StrictLoader, parse_entries, read_yaml
 from sottovoce.errors import InputError, UnknownName
 from sottovoce.listening.session.protocol import Long, Question, Text
@@ -226,7 +227,7 @@ def make_study(content: Mapping[str, Any], place: str = "study") -> ListeningStu
         line = content.line_of(parts) if isinstance(content, Entries) else None
         what = first["msg"].removeprefix("Value error, ")
         if first["type"] != "value_error":
-            what = f"{what}, got {_short(first['input'])}; mend it"
+            what = f"{expected(first)}, got {_short(first['input'])}"
         at = f" (line {line})" if line is not None else ""
         raise InputError(f"{place}{', ' if where else ''}{where}: {what.rstrip('.')}{at}.") from None
 
