@@ -220,8 +220,8 @@ def test_a_part_that_is_none_is_told_once() -> None:
     with pytest.raises(InputError) as caught:
         make_plan({"attacks": [{"pgd": 1}]})
     assert str(caught.value) == (
-        "plan entry 'attacks', item 1: expected name(setting=value, ...), got \"{'pgd': 1}\"; write for example "
-        "pgd(steps=100)."
+        "plan entry 'attacks', item 1: expected name(setting=value, ...), got \"{'pgd': 1}\"; write "
+        "for example pgd(steps=100)."
     )
 
 
