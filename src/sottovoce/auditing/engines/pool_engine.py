@@ -54,7 +54,7 @@ class PoolEngine(Engine):
 
     def __init__(self, workers: int | None = None, devices: Sequence[str] | None = None) -> None:
         if workers is not None and workers < 1:
-            raise InputError(f"expected 1 worker or more, got {workers}; raise it.")
+            raise InputError(f"expected --workers of 1 or more, got {workers}.")
         self.devices = tuple(devices or find_devices())
         self.workers = workers or len(self.devices)
         self.device = ", ".join(dict.fromkeys(self.devices[: self.workers]))
@@ -131,8 +131,8 @@ class PoolEngine(Engine):
         self._starts += 1
         if self._starts >= TRIES:
             raise SottovoceError(
-                f"expected worker processes that start, got {TRIES} in a row that did not ({why}); look at "
-                'what they printed, and in a script of your own start runs under if __name__ == "__main__".'
+                f"expected worker processes to start, got {TRIES} in a row that did not ({why}); look at "
+                'what they printed. In a script of your own, put the run under if __name__ == "__main__":.'
             )
         self._replace(member)
         return None
@@ -201,7 +201,7 @@ def share_cores(number: int, workers: int) -> tuple[int, ...]:
 
 @contextmanager
 def _threads(most: int) -> Iterator[None]:
-    """Libraries that count the cores as they are loaded are told of fewer, while a process starts."""
+    """Show fewer cores to libraries that count them on loading, while a process starts."""
     before = {name: os.environ.get(name) for name in THREADS}
     for name, value in before.items():
         os.environ[name] = str(min(int(value), most) if value and value.isdigit() else most)

@@ -22,8 +22,8 @@ from sottovoce.errors import InputError
 from sottovoce.registry.part_text import Part
 
 How = Literal["measured", "fewer steps", "by comparison", "unknown"]
-"""How a cost is known. fewer steps: measured with some of them, and drawn out in a straight line. by
-comparison: as much dearer behind this defense as another attack is."""
+"""How a cost is known. fewer steps: measured with fewer steps and extrapolated linearly. by comparison:
+scaled by what this defense adds to the cost of another attack."""
 Act = Callable[[], None]
 Once = Callable[[Attack | UniversalAttack], "Cost"]
 STEPS = ("steps", "masking_steps", "epochs")
@@ -89,7 +89,7 @@ def unknown(reason: str) -> Timed:
 @final
 @dataclass(frozen=True)
 class Stopwatch:
-    """Takes the cost of works on some clips. target: what the works stand on.
+    """Measures the cost of cells on some clips. target: the model that they attack.
 
     gain: seconds of a pass for a clip in a full batch, as a share of those on these clips.
     """
@@ -113,7 +113,7 @@ class Stopwatch:
     def _run(self, work: CellParts, attack: Attack | UniversalAttack) -> Cost:
         clips = [clip for clip in self.clips if _applies(work, clip)]
         if not clips:
-            raise InputError("the goal is nothing for the clips that were tried")
+            raise InputError("the goal does not apply to the clips that were tried")
         assert isinstance(attack, Attack)
         runner = CellRunner(self.plan, work, attack, self._measures, self.device)
         return self._taken(lambda: _succeed(runner, clips), len(clips))

@@ -44,8 +44,8 @@ def tell_changes(before: Mapping[str, str], now: Mapping[str, str]) -> str:
 
 def refuse(corpus: Corpus, changes: str) -> InputError:
     return InputError(
-        f"corpus {corpus.name!r}: expected the clips that this run began with, got {changes or 'others'}; "
-        "restore them, or begin another run with --out."
+        f"corpus {corpus.name!r}: its clips changed since this run was started: {changes or 'others'}; "
+        "restore them, or start a new run in another folder with --out."
     )
 
 

@@ -48,7 +48,7 @@ from sottovoce.targets.open_target import find_device, open_target
 __all__ = ["LOADING", "Advance", "find_device", "open_target", "run_audit"]
 
 Advance = Callable[[int, str], None]
-"""Told how many trials were finished, and what is under way."""
+"""Called with the number of finished trials, and what is in progress."""
 
 
 def run_audit(
@@ -73,7 +73,7 @@ def run_audit(
     keep_going: whether a model that cannot be opened and a cell that cannot be put together are recorded as
         failed, one record a cell, and the rest runs. What has begun is refused instead: it can be gone on
         with once the model, or the clips, are back.
-    begin: told how many trials there will be, once the model and the clips are open.
+    begin: called with the number of trials, once the model and the clips are open.
 
     SIGINT and SIGTERM stop it after what is under way: `Stopped`. A second SIGINT does not wait.
     """
@@ -309,8 +309,8 @@ class Driver:
                     yield _given_up(outcome, self._label)
             if self.stop() and next(feed(), None) is not None:
                 raise Stopped(
-                    f"stopped as asked; all that was done is in {self.folder.path}: give the same command "
-                    "again to go on."
+                    f"stopped as requested; finished trials are in {self.folder.path}: run the same command "
+                    "again to continue."
                 )
             if not again:
                 return
@@ -344,7 +344,7 @@ class Driver:
 
 def _given_up(lost: LostTask, label: Callable[[str], str]) -> FinishedTask:
     """What is recorded of a task that nobody survives."""
-    reason = f"the worker died over it twice ({lost.reason}); out of memory?"
+    reason = f"the worker died on it twice ({lost.reason}); out of memory?"
     task = lost.task
     if isinstance(task, FitTask):
         return FinishedTask(task, reason=f"cell {task.cell!r}: {reason}")

@@ -73,7 +73,7 @@ class Executor:
         self._target, self._page = (model, target), None
 
     def clear(self) -> None:
-        """Let go of everything."""
+        """Close everything."""
         self._target = self._corpus = self._page = None
 
     def treat(self, plan: Plan, *, steady: bool) -> None:
@@ -233,7 +233,7 @@ class Executor:
         return page.metrics
 
     def _face(self, plan: Plan) -> PlanState:
-        """The page of a plan; that of another is torn out."""
+        """Cached state of this plan; evicts the state of any other plan."""
         page = self._page
         if page is None or (page.plan is not plan and page.plan != plan):
             self._page = None

@@ -1,7 +1,7 @@
 """Whether a model answers the same clips alike twice: asked before a run, for models that do not say.
 
-Dropout that was left on, a random crop, a state that is kept from one call to the next: an attack on such a
-model as if it stood still follows the gradient of one draw, and counts successes that are gone the next time.
+Dropout that was left on, a random crop, state that is kept from one call to the next: an attack that treats
+such a model as deterministic follows the gradient of one draw, and counts successes that do not recur.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class FinishedTask:
 @final
 @dataclass(frozen=True)
 class LostTask:
-    """A task over which its worker died."""
+    """A task whose worker died."""
 
     task: Task
     reason: str
