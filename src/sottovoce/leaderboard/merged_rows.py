@@ -1,7 +1,7 @@
 """Rows: all claims about one target, defense, goal and set of clips, put together clip by clip.
 
-A target stands as well as it stands under everything that was tried on it. Two runs that differ in their
-attacks are two looks at one target, and the weaker look must not stand above the stronger one.
+A target is only as robust as it is under everything that was tried on it. Two runs with different attacks
+test the same target, and the run with the weaker attacks must not rank above the other.
 """
 
 from __future__ import annotations

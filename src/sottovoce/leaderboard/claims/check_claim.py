@@ -131,17 +131,17 @@ def check_claim(
     verdict.passes = _passes(plan, claim.defense, todo, len(sample))
     if verdict.passes > most_passes:
         raise InputError(
-            f"claim {claim.id!r}: expected at most {most_passes:,} passes of the model, got a plan of about "
-            f"{verdict.passes:,}; take fewer --clips or --cells, or give --most-passes {verdict.passes}."
+            f"claim {claim.id!r}: this check would take about {verdict.passes:,} passes of the model, more "
+            "than "
+            f"--most-passes {most_passes:,}; lower --clips or --cells, or give --most-passes "
+            f"{verdict.passes}."
         )
     bench = Executor(device) if bench is None else bench
     _check_data(claim, plan, bench, verdict)
     outcomes = _run(plan, todo, sample, bench, verdict, tell)
     if not any(each.clips for each in outcomes.values()):
         why = f" ({verdict.notes[-1]})" if verdict.notes else ""
-        raise InputError(
-            f"expected clips that run, got none of {len(sample)}{why}; look at --data and --model."
-        )
+        raise InputError(f"none of {len(sample)} clips could be run{why}; check --data and --model.")
     verdict.lines += _clean_lines(claim, outcomes)
     if (claim.clean.wer or claim.clean.accuracy) and not verdict.lines:
         verdict.missing.append("clean")
@@ -178,7 +178,7 @@ def draw_clips(claim: Claim, count: int, seed: int) -> list[str]:
     known = claim.outcomes.clips
     if not known:
         raise InputError(
-            f"claim {claim.id!r}, field 'outcomes': expected clips to run again, got none; list some."
+            f"claim {claim.id!r}, field 'outcomes': expected clips to run again, got an empty list."
         )
     order = np.random.default_rng(seed).permutation(len(known))[:count]
     return [known[place] for place in sorted(order.tolist())]
@@ -203,7 +203,7 @@ def _refuse_strange(claim: Claim, given: Mapping[str, str], trust: bool) -> None
         raise InputError(f"claim {claim.id!r}, field {place!r}: {reason}; leave the claim out.")
     for place, reason in find_openings(read_entries(claim.plan), given=given, trust=trust):
         option = place.removeprefix("plan.")
-        yours = "the model as you have it" if option == "model" else "the clips as you have them"
+        yours = "your copy of the model" if option == "model" else "your copy of the clips"
         raise InputError(f"claim {claim.id!r}, field {place!r}: {reason}; give --{option} with {yours}.")
 
 
@@ -220,7 +220,7 @@ def _passes(plan: Plan, defense: str, cells: Sequence[Cell], clips: int) -> int:
 
 def _check_data(claim: Claim, plan: Plan, bench: Executor, verdict: ClaimVerdict) -> None:
     if claim.manifest and hash_manifest(take_manifest(bench.corpus(plan), plan.data)) != claim.manifest:
-        verdict.notes.append("the clips here are not those of the claim: their manifests differ")
+        verdict.notes.append("these clips are not those of the claim: their manifests differ")
 
 
 def _run(

@@ -1,4 +1,4 @@
-"""A claim: what one target, behind one defense, stands under attack. One JSON file that others can check."""
+"""A claim: how one target, behind one defense, does under attack. One JSON file that others can check."""
 
 from __future__ import annotations
 
@@ -284,7 +284,7 @@ def read_claim(path: Path, *, trust: bool = False) -> Claim:
 
 
 def parse_claim(content: dict[str, Any], name: str, text: str = "", *, trust: bool = False) -> Claim:
-    """text: as it stands in the file, to tell lines."""
+    """text: the text of the file, to name lines."""
     content = _migrate(content, name)
     try:
         claim = Claim.model_validate_json(json.dumps(content), strict=True)
@@ -307,7 +307,7 @@ def _migrate(content: dict[str, Any], name: str) -> dict[str, Any]:
         version = content.get("schema")
     if type(version) is not int or version != SCHEMA:
         newer = isinstance(version, int) and version > SCHEMA
-        fix = "install a newer sottovoce" if newer else "make it anew with `sottovoce leaderboard`"
+        fix = "install a newer sottovoce" if newer else "write the claim again with `sottovoce leaderboard`"
         raise InputError(f"{name}, field 'schema': expected {SCHEMA}, got {version!r}; {fix}.")
     return content
 
@@ -316,7 +316,7 @@ Kind = TypeVar("Kind", bound=Figure)
 
 
 def as_figure(found: Interval | Estimate | None, kind: type[Kind]) -> Kind | None:
-    """An estimate or an interval as it stands in a claim; None without a value.
+    """An estimate or an interval as a claim has it; None without a value.
 
     A bootstrap interval that is skewed past its value, which few clips can do, is widened to it.
     """
@@ -330,7 +330,7 @@ def as_figure(found: Interval | Estimate | None, kind: type[Kind]) -> Kind | Non
 
 
 def schema_text() -> str:
-    """The JSON schema of a claim, as it stands in the documentation."""
+    """The JSON schema of a claim, as published in the documentation."""
     content = Claim.model_json_schema(by_alias=True)
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A claim of sottovoce"}
     return write_json({**head, **{key: value for key, value in content.items() if key != "title"}})

@@ -138,7 +138,7 @@ def _told(field: str, claim: Claim, figure: Figure, rows: Rows) -> Iterator[Mist
         return
     total = sum(weight for _, weight in rows)
     if not total:
-        yield field, "expected clips in outcomes that it rests on, got none"
+        yield field, "expected clips in outcomes that it is computed from, got none"
         return
     told, rate = first_seed(figure), sum(it for it, _ in rows) / total
     if claim.outcomes.complete:

@@ -234,8 +234,8 @@ class ClaimGuard:
             yield from self.part("target", part)
             return
         yield (
-            f"expected a model that comes with sottovoce ({', '.join(MODELS)}), got {_short(text)}: to open "
-            "what a stranger names can run code, read files or reach out"
+            f"expected a model that comes with sottovoce ({', '.join(MODELS)}), got {_short(text)}: opening "
+            "a model that a claim names can run code, read files or use the network"
         )
 
     def corpus(self, text: str) -> Iterator[str]:
@@ -246,8 +246,8 @@ class ClaimGuard:
         if self.trust and text in registry.names("corpus") and not registry.is_own("corpus", text):
             return
         yield (
-            f"expected clips that come with sottovoce ({', '.join(CORPORA)}), got {_short(text)}: to open "
-            "what a stranger names can read files or reach out"
+            f"expected clips that come with sottovoce ({', '.join(CORPORA)}), got {_short(text)}: opening "
+            "clips that a claim names can read files or use the network"
         )
 
 
