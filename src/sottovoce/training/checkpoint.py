@@ -30,7 +30,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         os.replace(beside, path)
     except OSError as error:
         raise StoreError(
-            f"{path}: expected to write here, got {error}; free the disk or choose another."
+            f"cannot write {path}: {error}; free some space, or choose another place."
         ) from error
 
 
@@ -46,8 +46,7 @@ def load_checkpoint(path: Path, about: Mapping[str, str]) -> dict[str, Any]:
         stored = state["about"]
     except Exception as error:  # a damaged file may end in any
         raise InputError(
-            f"{path}: expected a checkpoint, got another kind of file ({_reason(error)}); remove it, or "
-            "choose another folder."
+            f"{path}: not a checkpoint ({_reason(error)}); delete it, or choose another folder."
         ) from error
     check_same(path, about, stored)
     return state
@@ -68,8 +67,9 @@ def check_settings(path: Path, expected: Mapping[str, Any], got: Mapping[str, An
     for key, value in expected.items():
         if got.get(key) != value:
             raise InputError(
-                f"{path}: expected {key} {value!r}, got {got.get(key)!r}; go on as it was begun, or choose "
-                "another folder."
+                f"{path}: this training was started with {key} {value!r}, not {got.get(key)!r}; continue "
+                "with that, "
+                "or choose another folder."
             )
 
 
@@ -79,8 +79,8 @@ def check_data(path: Path, expected: Data, got: Data) -> None:
         begun = got.get(use, now)
         if begun["hash"] != now["hash"]:
             raise InputError(
-                f"{path}: expected the {use} clips that it was begun with, {_clips(begun)}, got "
-                f"{_clips(now)}; go on with the same clips, or choose another folder."
+                f"{path}: this training was started with {use} clips {_clips(begun)}, not "
+                f"{_clips(now)}; continue with the same clips, or choose another folder."
             )
 
 

@@ -66,8 +66,9 @@ def fit(
     hardening.check(target)
     if not resume and (out / CHECKPOINT).exists():
         raise InputError(
-            f"{out}: expected a folder without a run, got one with {CHECKPOINT}; give --resume to go on, or "
-            "choose another folder."
+            f"{out} has a {CHECKPOINT} of an earlier training; add --resume to continue it, or choose "
+            "another "
+            "folder with --out."
         )
     open_board = _board_writer() if tensorboard else None
     workers = gather_workers(device, log)
@@ -154,7 +155,7 @@ class TrainingRun:
         path = self.out / CHECKPOINT
         if resume and path.exists():
             self._restore(load_checkpoint(path, self.learner.describe()), path)
-            self.log(f"going on after epoch {self.progress.epoch} ({path})")
+            self.log(f"continuing after epoch {self.progress.epoch} ({path})")
         else:
             if resume:
                 self.log(f"no checkpoint in {self.out} yet: starting at epoch 1")
@@ -196,7 +197,7 @@ class TrainingRun:
         self.log(note)
         if progress.stopped:
             self.over = True
-            self.log(f"stopped: {progress.stale} judgements in a row were no better")
+            self.log(f"stopped early: no improvement in {progress.stale} validations")
         return scalars
 
     def finish(self) -> TrainingReport:
@@ -345,7 +346,8 @@ def _board_writer() -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise MissingExtra(
-            f"expected tensorboard to write scalars, got {error}; pip install 'sottovoce[train]', or do "
-            "without."
+            f"--tensorboard needs the package tensorboard ({error}); type: pip install 'sottovoce[train]', "
+            "or "
+            "leave the option out."
         ) from error
     return SummaryWriter

@@ -47,16 +47,14 @@ class TrainingRecipe:
     def __post_init__(self) -> None:
         given = [long for long in (self.epochs, self.minutes) if long is not None]
         if not given or not all(0 < long < math.inf for long in given):
-            raise InputError(
-                f"expected epochs or minutes above 0, got {self.epochs} and {self.minutes}; say how long."
-            )
+            raise InputError(f"expected --epochs or --minutes above 0, got {self.epochs} and {self.minutes}.")
         if min(self.batch_size, self.check_epochs) < 1 or not 0 < self.learning_rate < math.inf:
             raise InputError(
                 f"expected a batch, a check and a learning rate above 0, got {self.batch_size}, "
                 f"{self.check_epochs} and {self.learning_rate:g}; 64, 1 and 0.001 are usual."
             )
         if self.patience < 0:
-            raise InputError(f"expected a patience of 0 or more, got {self.patience}; 0 never stops early.")
+            raise InputError(f"expected --patience of 0 or more, got {self.patience}; 0 never stops early.")
         if not 0 <= self.average_decay < 1:
             raise InputError(
                 f"expected average_decay from 0 to 1, got {self.average_decay:g}; 0.999 is usual, 0 is none."

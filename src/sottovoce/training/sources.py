@@ -160,8 +160,8 @@ def check_clips(clips: ClipsInMemory, target: Target, what: str) -> None:
             )
     if target.says == "class" and what == "training" and len(set(clips.labels)) < 2:
         raise InputError(
-            f"expected training clips of two classes or more, got {len(clips)} of {clips.labels[0]!r} alone; "
-            "there is nothing to tell apart: add clips of another class."
+            f"expected training clips of two classes or more, got {len(clips)} of {clips.labels[0]!r} only; "
+            "add clips of another class."
         )
 
 
@@ -173,11 +173,12 @@ def check_apart(train: ClipsInMemory, valid: ClipsInMemory, log: Callable[[str],
     count = f"{len(shared)} of {len(valid)}"
     if len(shared) > MOST_SHARED * len(valid):
         raise InputError(
-            f"expected validation clips that training does not hear, got {count} that it does, such as "
-            f"{shared[0]!r}; name another corpus, or drop them from one of the two."
+            f"{count} validation clips are also training clips, such as {shared[0]!r}; name another corpus "
+            "with "
+            "--valid, or remove them from one of the two."
         )
     if shared:
-        log(f"training hears {count} validation clips too, such as {shared[0]!r}")
+        log(f"warning: {count} validation clips are also training clips, such as {shared[0]!r}")
 
 
 def _describe(name: str, rows: Iterable[tuple[str, ...]]) -> dict[str, Any]:
@@ -308,8 +309,9 @@ def open_clips(
         return open_strings(folder, change)[0], judged
     if valid is None:
         raise InputError(
-            f"expected validation clips beside {data!r}, got none; name a corpus that training does not see, "
-            "such as pack:FILE.npz#valid."
+            f"{data!r} needs validation clips beside it: add --valid with a corpus that is not trained on, "
+            "such as "
+            "pack:FILE.npz#valid."
         )
     settled = [settle(open_corpus(spec)) for spec in (data, valid)]
     train, judged = (hold_corpus(corpus, sample_rate, log=log) for corpus in settled)

@@ -136,7 +136,7 @@ def write(results: Results, folder: Path, visits: Sequence[Visit] = ()) -> Path:
         page.write_text(render(results), encoding="utf-8")
     except OSError as error:
         raise StoreError(
-            f"expected to write {folder}, got: {error.strerror}; choose another --out."
+            f"cannot write to {folder}: {error.strerror}; choose another folder with --out."
         ) from None
     return page
 

@@ -107,11 +107,11 @@ class Completion(Strict):
         # What is filled in comes from the listener's address bar: it must not choose where they are sent.
         if parts.scheme not in ("https", "http") or not parts.netloc or "{" in parts.netloc:
             raise InputError(
-                f"expected a link that starts with https:// and a host that is spelled out, got {link!r}; "
-                "put {names} behind the host"
+                f"expected a link that starts with https:// and a host name without braces, got {link!r}; "
+                "put {names} after the host"
             )
         if not all(name.isidentifier() and not more for name, more in fields):
-            raise InputError(f"expected names such as {{PROLIFIC_PID}} in the link, got {link!r}; mend them")
+            raise InputError(f"expected names such as {{PROLIFIC_PID}} in the link, got {link!r}")
         return link
 
 
@@ -202,7 +202,7 @@ def expand(path: str | Path, place: str) -> Path:
         return Path(path).expanduser()
     except RuntimeError:
         raise InputError(
-            f"{place}: expected a path, got {str(path)!r}, whose user is not known; write it out."
+            f"{place}: expected a path, got {str(path)!r} of an unknown user; write the full path."
         ) from None
 
 

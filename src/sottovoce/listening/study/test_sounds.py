@@ -39,7 +39,7 @@ def to_wav(samples: Pcm, sample_rate: int, frames: int) -> bytes:
     """A PCM WAV of exactly `frames`, zeros at the end: two of one rate, channels and frames differ in samples
     alone. samples: `(time,)`, or `(time, channels)`."""
     if len(samples) > frames:
-        raise InputError(f"expected at most {frames} samples, got {len(samples)}; pad to the longest.")
+        raise InputError(f"expected at most {frames} samples, got {len(samples)}.")
     channels = 1 if samples.ndim == 1 else samples.shape[1]
     wide = 2 * channels
     sound = np.ascontiguousarray(samples, dtype="<i2").tobytes()

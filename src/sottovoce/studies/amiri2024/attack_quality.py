@@ -94,7 +94,7 @@ class QualityBench:
             "random start; the radius that the paper prints does not guarantee the SNR.",
         ]
         if min(self.clips.values()) < 30:
-            lines.append(f"As few as {min(self.clips.values())} clips: far too few to generalise from.")
+            lines.append(f"Only {min(self.clips.values())} clips in places: too few to generalise from.")
         return lines
 
 
@@ -135,7 +135,7 @@ def _load(
     bench.unused.update({one.id: one.reason for one in [*failures, *refused]})
     if not kept:
         raise InputError(
-            f"data {corpus.name!r}: expected clips that model {name} can hear, got none; mend the data."
+            f"data {corpus.name!r}: no clip can be used with model {name}; give other clips with --data."
         )
     bench.clips[name], bench.data[name] = len(kept), corpus.name
     return round_clean(collate(kept).to(device), 16)

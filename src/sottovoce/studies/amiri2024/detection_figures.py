@@ -37,7 +37,7 @@ def drawings(bench: PathologyBench) -> list[StudyFigure]:
         ),
         (
             "quality",
-            "Fig. 2: what is left of attacked clips by SNR; the thin line is no difference",
+            "Fig. 2: quality of attacked clips by SNR; the thin line means no difference",
             _quality(bench),
         ),
         (

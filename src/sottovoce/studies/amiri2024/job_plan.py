@@ -208,7 +208,7 @@ class JobSetting:
         people = " and ".join(f"{count} {label}" for label, count in self.speakers.items())
         return (
             f"{self.folds} folds instead of {self.plan.folds}: there are {people} speakers, and every fold "
-            "tests one or more of each label."
+            "needs at least one of each label to test."
         )
 
     def jobs(self) -> Iterator[Job]:
@@ -230,8 +230,9 @@ class JobSetting:
             changed = [_TOLD.get(name, name) for name in {**old, **new} if old.get(name) != new.get(name)]
             if changed:
                 raise StoreError(
-                    f"{folder}: expected a folder of the same study, got one of other data, scale or code "
-                    f"(changed: {', '.join(changed)}); choose another --out, or delete the folder."
+                    f"{folder} holds a study with other data, scale or code (changed: {', '.join(changed)}); "
+                    "choose "
+                    "another folder with --out, or delete this one."
                 )
             return
         (folder / JOBS).mkdir(parents=True, exist_ok=True)
@@ -244,8 +245,8 @@ class JobSetting:
         path = folder / SETTING
         if not path.is_file():
             raise InputError(
-                f"study A expected a folder with {SETTING} and {JOBS}/, got none in {str(folder)!r}; name "
-                "the folder that its jobs were run in."
+                f"{str(folder)!r} has no {SETTING} and {JOBS}/ of study A; name the folder in which its jobs "
+                "were run."
             )
         content = json.loads(path.read_text(encoding="utf-8"))
         return cls(**{**content, "plan": JobPlan.of(content["plan"])})

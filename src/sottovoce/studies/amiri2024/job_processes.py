@@ -63,13 +63,12 @@ def run_jobs(
         _fail_ended(shop, jobs, workers)
         if any(one.exitcode for one in workers) and not _failures(shop, jobs):
             raise InputError(
-                "study A expected its processes to finish, got one that was ended; give the same command "
-                "again to go on."
+                "a process of study A was ended before it finished; run the same command again to continue."
             )
     _clear(shop, CLAIM)
     for job, reason in _failures(shop, jobs).items():
         raise InputError(
-            f"job {job.name} expected to finish, got: {reason}; mend that and give the same command again."
+            f"job {job.name} failed: {reason}; fix that and run the same command again to continue."
         )
 
 
@@ -127,8 +126,8 @@ def _check_needs(shop: Workshop, jobs: Sequence[Job]) -> None:
     for job in jobs:
         if job.needs and job.needs not in asked and not shop.ready(job):
             raise InputError(
-                f"job {job.name} expected {job.needs.name} to be done before it, got no such result; run "
-                f"the jobs of {job.needs.kind} as well."
+                f"job {job.name} needs the result of {job.needs.name}, which is missing; run the jobs of "
+                f"{job.needs.kind} first."
             )
 
 

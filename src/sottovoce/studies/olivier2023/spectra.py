@@ -43,7 +43,7 @@ def read_examples(folder: Path, records: Iterable[Record]) -> list[PowerSpectra]
 def mean_levels_db(examples: Iterable[PowerSpectra]) -> dict[str, Floats]:
     """Levels in dB by frequency, over all frames of all clips: natural, adversarial, and the difference."""
     rows = [(_db(one.clean), _db(one.adversarial), _db(one.delta)) for one in examples]
-    names = ("natural", "adversarial", "what was added")
+    names = ("natural", "adversarial", "perturbation")
     return {
         name: np.concatenate([row[place] for row in rows], axis=1).mean(axis=1)
         for place, name in enumerate(names)

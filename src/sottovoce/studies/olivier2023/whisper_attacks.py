@@ -71,9 +71,10 @@ def run(bench: AsrBench) -> Result:
             "forced_snr_db": found(forced, "snr", reached),
         },
         notes=[
-            "Corpus WER by Whisper's normaliser, against the true transcripts; it can pass 100 % where words "
-            "are added.",
-            "PGD climbs the loss of what the model itself wrote for the clean clip.",
+            "Corpus WER after Whisper's normaliser, against the reference transcripts; it can exceed 100 % "
+            "when "
+            "words are added.",
+            "PGD maximises the loss of the model's own transcript of the clean clip.",
             f"Texts that were forced in floats but not as 16-bit files: {lost_by_rounding(forced)}.",
         ],
     )

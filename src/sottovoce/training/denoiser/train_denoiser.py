@@ -47,7 +47,7 @@ class DenoiserRecipe:
 
     def __post_init__(self) -> None:
         if self.steps is None and self.seconds is None:
-            raise InputError("expected steps or seconds, got neither; say when to stop.")
+            raise InputError("give steps or seconds, after which training stops.")
         if self.batch < 1 or self.piece_seconds < 0.2 or self.looks < 1:
             raise InputError(
                 f"expected a piece a batch or more, of 0.2 s or more, and a look, got {self.batch}, "

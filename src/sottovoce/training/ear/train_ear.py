@@ -57,11 +57,10 @@ class EarRecipe:
 
     def __post_init__(self) -> None:
         if self.steps is None and self.seconds is None:
-            raise InputError("expected steps or seconds, got neither; say when to stop.")
+            raise InputError("give steps or seconds, after which training stops.")
         if self.batch < 2 or self.check < 1:
             raise InputError(
-                f"expected 2 pairs a batch or more and a look every step or less often, got {self.batch} and "
-                f"{self.check}; raise them."
+                f"expected --batch of 2 or more and --check of 1 or more, got {self.batch} and {self.check}."
             )
 
 
@@ -115,8 +114,8 @@ def prepare(answers: Answers, device: torch.device | str = "cpu", log: Log = pri
     rows = split_rows(kept)
     if not rows["train"] or not rows["valid"]:
         raise InputError(
-            "expected answers on two references or more, so that one can be held out, got one; collect "
-            "answers on more clips."
+            "all answers are about one reference; at least two are needed, so that one can be held out: "
+            "collect answers on more clips."
         )
     if not (kept.pack.speakers != "").any():
         log("clips do not say who speaks: training, validation and test are split by reference")

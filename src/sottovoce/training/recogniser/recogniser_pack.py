@@ -161,7 +161,7 @@ def load_pack(folder: Path) -> RecogniserPack:
     """All parts of a folder as one pack."""
     paths = sorted(folder.glob("part-*.npz"))
     if not paths:
-        raise InputError(f"{folder} has no part-N.npz; make them with tools/pack_recogniser.py.")
+        raise InputError(f"{folder} has no files part-N.npz; make them with tools/pack_recogniser.py.")
     return join([load_part(path) for path in paths])
 
 
