@@ -197,7 +197,7 @@ def run(
     told: Callable[[], None],
     guard: ConnectionLimits,
 ) -> None:
-    """Serve until stopped: answers under way are finished first."""
+    """Serve until stopped: requests in progress are finished first."""
     from sottovoce.listening.server.server_processes import ServerProcesses
 
     _raise_limit()

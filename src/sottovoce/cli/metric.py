@@ -44,7 +44,7 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue from the checkpoint beside the weights.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Every random number hangs on it.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
 ) -> None:
     """Train the learned ear on same-different answers, and score it on answers that it has not seen.
@@ -111,7 +111,7 @@ def simulate(
     ] = 300,
     people: Annotated[int, typer.Option(min=1, help="Simulated listeners per clip.")] = 4,
     processes: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
-    seed: Annotated[int, typer.Option(help="Every random number hangs on it.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
 ) -> None:
     """Make same-different answers of simulated listeners, to try things out before you ask people.

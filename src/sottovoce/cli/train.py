@@ -38,7 +38,7 @@ def keyword(
     synthetic: Annotated[
         Path | None, typer.Option(help="Pack of synthetic voices, made by tools/make_clips.py --training.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Every random number hangs on it.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
 ) -> None:
     """Train the keyword spotter on Speech Commands and score it on the test split.
@@ -168,7 +168,7 @@ def harden(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write TensorBoard curves beside the checkpoint.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Every random number hangs on it.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
 ) -> None:
     """Make a model harder to fool: train it on noise, on adversarial examples, or on both.

@@ -60,7 +60,7 @@ def show(run: Path, browser: bool) -> None:
 
     folder = RunFolder(run)
     plan = folder.plan()
-    folder.about()  # a damaged one is told before anything is added up
+    folder.about()  # report a damaged file before anything is added up
     console = Console()
     summary = summarise(plan, folder.records())
     console.print(summary_table(plan, summary))

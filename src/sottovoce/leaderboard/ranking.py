@@ -1,12 +1,12 @@
 """Ranking: only rows that met the same attacks on the same clips are ranked, the rest is listed separately.
 
-A target that was attacked with less looks better, so an order of unlike rows puts the least tested first. Two
-rows are alike where they have the same clips, goal, budgets, grid and version of sottovoce, and met the same
-attacks at every budget:
+A target that was attacked less looks better, so ranking rows with different attacks would put the least
+tested first. Two rows are alike if they have the same clips, goal, budgets, grid and version of sottovoce,
+and met the same attacks at every budget:
 
 - with the same settings; of an attack that came with several numbers of steps, the most count;
 - behind a defense in both forms, through it and from the bare model, and all that have a defense with the
-  same black box that joins there. Bare models stand beside those that met the strongest.
+  same black box that joins there. Bare models are ranked with the defended ones that met the strongest one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Met:
     """An attack that a row met at a budget.
 
     kind: its settings but for the steps. form: the only one in which it came, "" for all there are.
-    words: as it is told. joined: whether it is the black box that joins behind a defense; without a kind it
+    words: as shown. joined: whether it is the black box that joins behind a defense; without a kind it
     should have, and did not.
     """
 

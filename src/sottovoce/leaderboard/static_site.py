@@ -31,7 +31,7 @@ class SiteContents:
     """The claims, where each comes from, and notes for the reader.
 
     runs: the folders of a claim's runs, seed by seed; none for one that was submitted.
-    clips: what became of every clip of a claim, by seed; nothing where no more than a sample is known.
+    clips: the outcome of every clip of a claim, by seed; nothing where only a sample is known.
     """
 
     claims: list[Claim] = field(default_factory=list)

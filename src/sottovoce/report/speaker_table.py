@@ -70,7 +70,7 @@ def as_summary(summary: Summary, told: Told) -> Summary:
 
 
 def speakers_to_json(told: Told | None) -> dict[str, dict[str, dict[str, Any]]] | None:
-    """By cell, `clean` and `attacked`; None where speakers are not what is told."""
+    """By cell, `clean` and `attacked`; None where accuracy by speaker does not apply."""
     if told is None:
         return None
     return {

@@ -145,7 +145,7 @@ class StudyTable:
     note: str = ""
 
     def prose(self, place: int) -> bool:
-        """Whether a column is read, and stands to the left and breaks; the others are numbers."""
+        """Whether a column is text, aligned left and wrapped; the others are numbers."""
         return place == 0 or any(len(row[place]) > LONGEST_NUMBER for row in self.rows)
 
 

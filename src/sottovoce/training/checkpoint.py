@@ -1,4 +1,4 @@
-"""What a run writes: checkpoints to go on from, and weights to use. Both say which model they are of."""
+"""What training writes: checkpoints to continue from, and weights to use. Both name their model."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def check_same(path: Path, expected: Mapping[str, str], got: Mapping[str, str]) 
 
 
 def check_settings(path: Path, expected: Mapping[str, Any], got: Mapping[str, Any]) -> None:
-    """Refuse to go on with other settings than a run was begun with, naming the first that differs."""
+    """Refuse to continue with other settings than a run was started with, naming the first that differs."""
     for key, value in expected.items():
         if got.get(key) != value:
             raise InputError(
@@ -74,7 +74,7 @@ def check_settings(path: Path, expected: Mapping[str, Any], got: Mapping[str, An
 
 
 def check_data(path: Path, expected: Data, got: Data) -> None:
-    """Refuse to go on with other clips than a run was begun with. One that does not know them goes on."""
+    """Refuse to continue with other clips than a run was started with, where those are known."""
     for use, now in expected.items():
         begun = got.get(use, now)
         if begun["hash"] != now["hash"]:
@@ -85,7 +85,7 @@ def check_data(path: Path, expected: Data, got: Data) -> None:
 
 
 def random_state(device: torch.device) -> list[Tensor]:
-    """Where torch's own random numbers stand, here and on a device."""
+    """The state of torch's own random numbers, on the CPU and on a device."""
     cuda = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
     return [torch.get_rng_state(), *cuda]
 

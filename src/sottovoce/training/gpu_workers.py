@@ -1,4 +1,4 @@
-"""Who does the work: this process alone, or several that share their gradients through Accelerate."""
+"""The processes that train: this one, or several that share their gradients through Accelerate."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ _CHECKED = TypeAdapter(CertifiedClip)
 @final
 @dataclass(frozen=True)
 class CertifyFolder:
-    """Where the certificates of one plan live. The same plan goes on; another is refused."""
+    """The folder of the certificates of one plan. The same plan continues there; another is refused."""
 
     path: Path
 

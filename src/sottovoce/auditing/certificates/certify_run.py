@@ -78,7 +78,7 @@ class CertifyPlan:
             raise InputError(f"expected --longest above 0 seconds, got {self.longest}.")
         self.sampling().check(self.sigma)
         if vote is not None:
-            # What the vote has to say against so many.
+            # The number of passes that the vote itself is written with.
             replace(vote, passes=self.select)  # type: ignore[type-var]
 
     @property

@@ -59,9 +59,9 @@ class SanityCheck:
 
 @dataclass(frozen=True)
 class PairedOutcomes:
-    """The same clips under two attacks: how many fared worse under the one, and how many under the other.
+    """The same clips under two attacks: how many are worse under each.
 
-    p: how often chance alone gives so many under the one (exact sign test; for success, McNemar's).
+    p: the p-value of an exact sign test; for success, McNemar's.
     """
 
     clips: int

@@ -30,11 +30,11 @@ class Engine(ABC):
 
     @abstractmethod
     def run(self, tasks: Iterable[Task], stop: Callable[[], bool]) -> Iterator[FinishedTask | LostTask]:
-        """What came of each task, in the order in which they end.
+        """The result of each task, in the order in which they end.
 
         Tasks are taken one by one, never many more than there are workers. Once `stop()` is true no other is
         taken, and tasks in progress are finished and returned. A task whose worker died is returned as
-        `LostTask`; the engine itself goes on. An error that a retry cannot fix is raised.
+        `LostTask`; the engine itself continues. An error that a retry cannot fix is raised.
         """
 
     @abstractmethod

@@ -46,7 +46,7 @@ class Member:
 
 @final
 class PoolEngine(Engine):
-    """So many processes, started when there is work for them.
+    """A pool of processes, started when there is work for them.
 
     workers: how many; None: as many as there are GPUs.
     devices: dealt out in turn; None: every GPU, or else the fastest device there is.
@@ -73,7 +73,7 @@ class PoolEngine(Engine):
                 for connection in wait(list(busy)):
                     outcome = self._hear(busy[connection])  # type: ignore[index]
                     if outcome is not None:
-                        # The next task first: writing what came of this one takes a moment.
+                        # Hand out the next task first: writing the results of this one takes a moment.
                         self._deal(waiting, stop)
                         yield outcome
         finally:
@@ -189,7 +189,7 @@ def find_devices() -> tuple[str, ...]:
 
 
 def share_cores(number: int, workers: int) -> tuple[int, ...]:
-    """The cores of one worker of so many: all have nearly as many, and at least one."""
+    """The cores of one of several workers: an equal share, at least one."""
     try:
         cores = sorted(os.sched_getaffinity(0))
     except AttributeError:  # not every system can say

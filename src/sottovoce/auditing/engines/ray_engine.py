@@ -43,7 +43,7 @@ _ALL_GPUS = "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"
 
 @dataclass
 class _Flight:
-    """A task under way, and what befell it before."""
+    """A task in progress, and how often it failed before."""
 
     order: Order
     left: int = 0
@@ -159,7 +159,7 @@ class RayEngine(Engine):
         return self._doers[share]
 
     def _landed(self, ref: Any, flying: dict[Any, _Flight]) -> Iterator[FinishedTask | LostTask]:
-        """What came of a task, or the task on its way again."""
+        """The results of a task, or the task submitted again."""
         flight, errors = flying.pop(ref), self._ray.exceptions
         try:
             found = self._ray.get(ref)
@@ -190,7 +190,7 @@ class RayEngine(Engine):
             yield LostTask(flight.order.task, f"{what} ({_first_line(error)})")
 
     def _watch(self, flying: dict[Any, _Flight], since: float) -> float:
-        """When there last was room for what is under way; raises where there has been none for too long."""
+        """When there last was room for the tasks in progress; raises if there has been none for too long."""
         if not flying or self._room(self._share(next(iter(flying.values())).order.task)):
             return time.monotonic()
         if time.monotonic() - since > PATIENCE_SECONDS:
@@ -201,7 +201,7 @@ class RayEngine(Engine):
         return since
 
     def _bound(self, flying: dict[Any, _Flight]) -> int:
-        """How many tasks may be under way: a second one waits for each worker, unless workers are limited."""
+        """How many tasks may be submitted: a second one waits for each worker, unless workers are limited."""
         share = self._share(next(iter(flying.values())).order.task) if flying else 1.0
         room = max(1, self._room(share))
         return 2 * room if self._most is None or self._own else min(self._most, 2 * room)

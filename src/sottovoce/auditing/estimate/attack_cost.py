@@ -51,7 +51,7 @@ class Cost:
 
 
 def draw_out(first: Cost, taken: int, last: Cost, steps: int, fixed_seconds: float, gain: float) -> Cost:
-    """The cost of so many steps from the cost of one and of those `taken`.
+    """The cost of `steps` steps, from the cost of one and of those `taken`.
 
     Passes are counted, and lie on a line. Seconds are not so sure: what a step takes is a share of all but
     fixed_seconds, which are those of a clip that is judged, measured and saved without an attack.
@@ -101,7 +101,7 @@ class Stopwatch:
     gain: float = 1.0
 
     def attack(self, work: CellParts, seconds: float) -> Timed:
-        """A work on single clips, in about so many seconds."""
+        """The cost of a cell on single clips, measured in about this many seconds."""
         fixed = self.play(work).cost.seconds
         return self._grow(work.cell.attack, seconds, fixed, lambda attack: self._run(work, attack))
 

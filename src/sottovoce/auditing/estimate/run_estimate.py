@@ -210,7 +210,7 @@ def estimate(
     seconds: float = PROBE_SECONDS,
     tried: dict[str, MeasuredCosts] | None = None,
 ) -> RunEstimate:
-    """What a plan would take, from about so many seconds of trying.
+    """What a plan would take, measured in about this many seconds.
 
     out: the folder that its run would go to. workers: how many share the cores of this machine.
     tried: what was found for other plans, by `costs_like`; what is found for this one is added.

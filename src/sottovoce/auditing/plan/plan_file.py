@@ -86,7 +86,7 @@ class Plan(BaseModel):
         None, description="clips to fit universal attacks on; default: every other clip of data"
     )
     limit: int | None = Field(
-        None, ge=1, description="at most so many clips, evenly over classes or speakers"
+        None, ge=1, description="largest number of clips, taken evenly over classes or speakers"
     )
     labels: Unlabelled = Field(
         "refuse",

@@ -77,14 +77,14 @@ class Executor:
         self._target = self._corpus = self._page = None
 
     def treat(self, plan: Plan, *, steady: bool) -> None:
-        """Take the plan's model for one that answers the same clips alike, or for one that does not."""
+        """Treat the plan's model as deterministic, or as random."""
         if steady == (self._unsteady == plan.model):
             self._unsteady, self._page = "" if steady else plan.model, None
 
     def target(self, plan: Plan) -> Target:
         """The bare target of a plan; one that does not repeat itself counts as random."""
         if self._target is None or self._target[0] != plan.model:
-            # First let go of the last one: two may not fit on the device.
+            # First close the last one: two may not fit on the device.
             self._target = self._page = None
             self._target = plan.model, open_target(plan.model, self.device)
         bare = self._target[1]

@@ -25,7 +25,7 @@ OWN = "embedded"
 
 @dataclass(frozen=True)
 class Batches:
-    """A corpus as batches that can be gone through again and again, loaded anew each time."""
+    """A corpus as batches that can be iterated repeatedly, loaded again each time."""
 
     corpus: Corpus
     target: Target

@@ -23,7 +23,7 @@ from sottovoce.errors import exits_are_errors
 CLIPS = 4
 """Clips that are decoded twice."""
 LOOKED_AT = 16
-"""Clips that are tried at the most to find so many that can be used."""
+"""Most clips that are tried to find enough usable ones."""
 JUDGED = 8
 """Passes over which every judgement of a model that does not repeat itself is taken."""
 NOISE = 1e-4
@@ -36,8 +36,8 @@ ROUNDINGS = 16
 
 
 class Repeated(BaseModel):
-    """What came of hearing clips twice: on how many the texts differed, and on how many the scores, or the
-    loss where there are none. said: whether the model says of itself that it does not repeat itself."""
+    """The outcome of decoding clips twice: on how many the texts differed, and on how many the scores, or the
+    loss where there are none. said: whether the model declares itself random."""
 
     model_config = ConfigDict(**STRICT, frozen=True)
 

@@ -103,8 +103,8 @@ def assemble(plan: Plan, cell: Cell, target: Target) -> CellParts:
 
 
 def judging(heard: Target, batch: int) -> Target:
-    """Who says what came of an example. Draws lead a random target back to the same pass; where there is no
-    way back, what most of several passes say counts, and the mean of their scores."""
+    """The target that judges examples. Draws lead a random target back to the same pass; where that is not
+    possible, the majority of several passes counts, and the mean of their scores."""
     if heard.repeats:
         return heard
     return Averaged(Voted(heard, Majority(passes=JUDGED), batch), JUDGED, batch)

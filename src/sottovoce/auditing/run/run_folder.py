@@ -35,8 +35,8 @@ UNKNOWN_CORPUS = "this run has no list of its clips, so it is not known whether 
 
 
 class RunFolder:
-    """Where one plan's results live. Opening it again with the same plan goes on; another plan, and another
-    version of sottovoce, are refused."""
+    """The folder of one plan's results. Opening it again with the same plan continues the run; another plan,
+    or another version of sottovoce, is refused."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -93,14 +93,14 @@ class RunFolder:
         return None if found is None else Repeated(**found)
 
     def keep_repeated(self, found: Repeated) -> None:
-        """Write it down, so that whoever goes on with the run treats the model in the same way."""
+        """Record it, so that the model is treated in the same way when the run continues."""
         if found != Repeated() and found != self.repeated():
             _write(self.path / ABOUT, _pretty({**self.about(), "repeated": found.model_dump()}))
 
     def check_corpus(
         self, corpus: Corpus, now: Manifest, *, began: bool, unread: Collection[str] = ()
     ) -> str:
-        """Refuse to go on with other clips than the run began with; a remark where nobody can tell.
+        """Refuse to continue with other clips than the run started with; a remark where that is not known.
 
         now: the manifest of the corpus, which is kept for the next time. began: whether clips are on record.
         unread: clips that could not be loaded and may have been repaired since.

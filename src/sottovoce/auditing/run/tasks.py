@@ -88,7 +88,7 @@ class FinishedTask:
 
     perturbation: what was fitted, as the content of its file.
     reason: why nothing could be fitted, where that is so.
-    repeated: what came of decoding clips twice.
+    repeated: the outcome of decoding clips twice.
     """
 
     task: Task

@@ -2,19 +2,19 @@
 
 The rule. A claim says how rarely a target breaks, so it fails where the target breaks more often than that.
 At every budget the strongest attacks of the claim's plan run again on clips drawn from those it lists.
-- Clip by clip: of the clips that fared otherwise than claimed, those that fared worse are counted. Where
-  chance alone gives so many less often than once in twenty (exact sign test), the claim does not hold. A clip
-  that is judged here and has no outcome in the claim counts as claimed to be unbroken.
-- By rate: where so many broken clips would be had less often than once in twenty (exact binomial test) even
-  at the upper end of the claimed interval, the claim does not hold.
+- Clip by clip: of the clips with another outcome than claimed, those with a worse one are counted. If an
+exact sign test is significant at 5 %, the claim does not hold. A clip that is judged here and has no outcome
+in the claim counts as claimed to be unbroken.
+- By rate: if an exact binomial test against the upper end of the claimed interval is significant at 5 %, the
+claim does not hold.
 - Clean clips: the same two tests, to both sides.
 - A budget at which no clip could be judged is not checked, and then the claim does not hold either.
 That the clips that a claim lists bear its figures is looked at when it is read (`find_mistakes`).
 Fewer broken clips than claimed are no objection: the attacks that run again may be a part of those that ran.
-With the same seed an attack finds on a clip what it found before, so a true claim seldom comes near.
+With the same seed an attack finds the same perturbation again, so a true claim is rarely refuted.
 
-A claim may come from a stranger: nothing that it names is opened unless it comes with sottovoce
-(`sottovoce.leaderboard.claims.strangers`), and no more passes are run than whoever checks allows.
+A claim may come from anyone: nothing that it names is opened unless it comes with sottovoce
+(`sottovoce.leaderboard.claims.strangers`), and the number of passes is limited.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Comparison:
     """One comparison.
 
     told: the figure in the claim, over all its clips. claimed, found: over those that ran again.
-    worse, better: clips that fared so. p: the smaller of the two tests'.
+    worse, better: numbers of clips with a worse and a better outcome. p: the smaller one of the two tests.
     """
 
     what: str
@@ -208,7 +208,7 @@ def _refuse_strange(claim: Claim, given: Mapping[str, str], trust: bool) -> None
 
 
 def _passes(plan: Plan, defense: str, cells: Sequence[Cell], clips: int) -> int:
-    """What these cells take on so many clips, and the clips that universal attacks are fitted on."""
+    """The passes of these cells on this many clips, and the clips that universal attacks are fitted on."""
     around = Defense.parse(defense)
     total = 0
     for cell in cells:
@@ -233,7 +233,7 @@ def _run(
 ) -> dict[str, Outcomes]:
     records: list[Record] = []
     held = frozenset[str]()
-    # The run that is claimed treated a model that wavers as random; so does this one.
+    # The claimed run treated a model that does not repeat itself as random; so does this one.
     repeated = bench.do(RepeatTask(plan, tuple(spread(clips, LOOKED_AT)))).repeated
     steady = repeated is None or repeated.steady
     if not steady:
@@ -311,13 +311,13 @@ def _line(
 
 
 def _above(count: float, n: int, told: Figure) -> float:
-    """How often so many or more are had at the upper end of the claimed interval."""
+    """The chance of this count or more at the upper end of the claimed interval."""
     top = told.value if told.high is None else told.high
     return exact_binomial_p(round(count), n, p=min(top, 1.0), alternative="greater")
 
 
 def _outside(count: float, n: int, told: Figure) -> float:
-    """How often a count so far out is had at the nearer end of the claimed interval; 1 inside it."""
+    """The chance of a count this far out at the nearer end of the claimed interval; 1 inside it."""
     low, high = (told.value if end is None else end for end in (told.low, told.high))
     if low <= count / n <= high:
         return 1.0

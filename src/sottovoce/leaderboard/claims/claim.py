@@ -46,8 +46,8 @@ class Data(BaseModel):
 class Figure(Data):
     """A number with its 95 % interval.
 
-    Over several seeds `value` is the mean, the interval spans those of all seeds, `n` is the fewest clips
-    that stand behind one of them, and `seeds` holds the value of each.
+    Over several seeds `value` is the mean, the interval spans those of all seeds, `n` is the smallest number
+    of clips of one seed, and `seeds` holds the value of each.
     """
 
     value: FiniteFloat = Field(ge=0)
@@ -100,7 +100,7 @@ class Rival(Data):
 
 
 class Worst(Data):
-    """All attacks at one budget: every clip counts under the one that did it most harm.
+    """All attacks at one budget: every clip counts under the one that harmed it most.
 
     cells: the attacks, the strongest first.
     """
@@ -113,7 +113,7 @@ class Worst(Data):
 
 
 class Clean(Data):
-    """What the target says to clips that nobody touched."""
+    """The target on clean clips."""
 
     accuracy: Share | None = None
     wer: Figure | None = None
@@ -156,9 +156,9 @@ class Doubt(Data):
 
 
 class Table(Data):
-    """What became of clips, one place each: all of them, or a sample that was drawn blindly.
+    """The outcomes of clips, one place each: all of them, or a sample that was drawn at random.
 
-    of: how many there are. clean: 1 where a class was heard right, or the errors in a transcript. words: of
+    of: how many there are. clean: 1 if the class was right, or the errors in a transcript. words: of
     every reference, for recognisers. success: by budget, a letter a clip: 1 broken, 0 not, - not judged.
     errors: by budget, of the worst transcript.
     """

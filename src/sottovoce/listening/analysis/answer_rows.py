@@ -16,7 +16,7 @@ TITLES: Mapping[Who, str] = {
     "simulated": "SIMULATED listeners, not people",
     "mixed": "people and SIMULATED listeners, mixed",
 }
-"""Whose answers they are, in words that stand beside every figure."""
+"""Whose answers they are, in words that are shown with every figure."""
 VISIT_COLUMNS = (
     "listeners", "session", "seat", "state", "accepted", "reason", "notes", "arrived_with", "code", "created",
     "finished",

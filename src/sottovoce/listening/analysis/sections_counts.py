@@ -39,7 +39,7 @@ CHOICE_TITLES = {
 
 
 def show_naming(rows: Sequence[AnswerRow], who: Who, published: bool) -> list[Found]:
-    """Figs. 5 and 6. published: whether the study follows the paper, so that its figures stand beside."""
+    """Figs. 5 and 6. published: whether the study follows the paper, so that its values are shown too."""
     rates = name_accuracy(rows)
     if not rates:
         return []

@@ -1,8 +1,8 @@
 """A short way for what comes by the thousand: clips, and answers.
 
-It stands behind the limits and before the web framework, which costs several times what these requests need.
-It takes what it is sure of; whatever is odd, wrong or new goes on to the application, which has the same
-addresses and says what is the matter.
+It runs after the limits and before the web framework, which costs several times what these requests need.
+It handles the plain cases; anything unusual, wrong or new is passed to the application, which has the same
+addresses and reports errors.
 """
 
 from __future__ import annotations

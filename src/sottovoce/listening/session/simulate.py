@@ -1,7 +1,7 @@
-"""A dry run: made-up listeners take a study through its real server, over HTTP.
+"""A dry run: simulated listeners take a study through its real server, over HTTP.
 
-They see what people see: opaque names. What is behind a name they know by the sound alone, which they fetch
-and compare with the clips of the study. Every session is marked as simulated when it begins, for good.
+They see what people see: opaque names. They identify a clip only by its sound, which they fetch and compare
+with the clips of the study. Every session is permanently marked as simulated when it starts.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def simulate(
     seed: int = 0,
     tell: Tell | None = None,
 ) -> list[Sat]:
-    """Let so many made-up listeners take the study, one after the other.
+    """Let this many simulated listeners take the study, one after the other.
 
     inattentive: the share that answers at random. d_prime: of ABX, instead of what the ear says.
     """

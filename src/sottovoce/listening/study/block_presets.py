@@ -35,7 +35,7 @@ TRACKS = 3
 @final
 @dataclass
 class Draft:
-    """A study in the making: clips by key, the files they come from, blocks, and what is to be told."""
+    """A draft of a study: clips by key, the files they come from, blocks, and notes for the researcher."""
 
     clips: dict[str, dict[str, Any]] = field(default_factory=dict)
     files: dict[str, Path] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Draft:
 
 def draft(test: str, found: Sequence[Candidate] | Sequence[ChoicePair], *, limit: int | None, seed: int,
           directions: Sequence[str] = ()) -> Draft:  # fmt: skip
-    """The blocks of a test and the clips they play. limit: at most so many items."""
+    """The blocks of a test and the clips they play. limit: largest number of items."""
     if test != "v6" and test not in TESTS:
         raise UnknownName("test", test, ["v6", *TESTS])
     if limit is not None and limit < 1:

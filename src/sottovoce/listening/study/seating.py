@@ -73,7 +73,7 @@ class Dealt(NamedTuple):
 
 
 def lay_out(study: ListeningStudy, seat: int) -> list[Planned]:
-    """All trials of one listener, in order. Seats past `study.seats` go on in the same way."""
+    """All trials of one listener, in order. Seats past `study.seats` continue in the same way."""
     if seat < 0:
         raise InputError(f"expected a seat of 0 or more, got {seat}.")
     trials = [

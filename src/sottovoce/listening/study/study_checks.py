@@ -1,4 +1,4 @@
-"""What a study file promises and its clips must keep: each mistake one sentence, before anybody listens."""
+"""Checks of a study and its clips before anybody listens: each mistake is one sentence."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _check_labels(study: ListeningStudy, block: Block, place: str) -> None:
 
 
 def _check_sides(study: ListeningStudy, block: Block, place: str) -> None:
-    """What stands side by side differs, and has a row of its own in the results."""
+    """Clips that are compared differ, and each has a row of its own in the results."""
     for item in [*block.all_items(), *extras(block)]:
         if isinstance(item, ClipPair) and item.a == item.b:
             raise InputError(f"{place}: expected two clips in a pair, got {item.a!r} twice; change one.")
@@ -154,7 +154,7 @@ def _check_rack(study: ListeningStudy, rack: Rack, place: str) -> None:
 
 
 def _groups(study: ListeningStudy, block: Block) -> Iterator[list[str]]:
-    """Clips of a block that stand side by side on a screen."""
+    """Clips of a block that are compared on a screen."""
     for item in [*block.all_items(), *extras(block)]:
         keys = keys_of(item)
         if isinstance(block, AbxBlock):

@@ -41,7 +41,7 @@ class HeadphoneCheck(Strict):
     """The antiphase check (Woods et al. 2017): which of three tones is the quietest.
 
     trials: in a row; need: right ones to pass; retries: rows more for those who do not.
-    fail: whether who fails is thanked and sent home, or goes on with a note.
+    fail: whether the study ends for those who fail, or continues with a note.
     """
 
     trials: Annotated[int, Field(ge=1, le=24)] = 6
@@ -76,7 +76,7 @@ class AttentionCheck(Strict):
 
 
 class Completion(Strict):
-    """What a listener is told at the end.
+    """The text and code that a listener gets at the end.
 
     code: one for all; a code of their own where it is left out. screened_code: for those who fail a check.
     link: where to go back to. `{code}` and what the listener came with, such as `{PROLIFIC_PID}` or
@@ -118,7 +118,7 @@ class Completion(Strict):
 class ListeningStudy(Strict):
     """A whole study.
 
-    seed: every order and draw hangs on it. seats: listeners that the design is balanced over.
+    seed: of all orders and draws. seats: number of listeners that the design is balanced for.
     level: clips as they are, or all made equally loud; loudness: by RMS, or by LUFS (ITU-R BS.1770).
     volume: begin with setting the volume. dither: noise of one 16-bit step, of its own in each slot.
     wrong_sentinels: how many a listener may have and still count.
@@ -167,7 +167,7 @@ class ListeningStudy(Strict):
 
     @property
     def digest(self) -> str:
-        """Stands for the study and the sound of its clips, wherever these lie: 64 hex digits."""
+        """A hash of the study and the sound of its clips, wherever these are stored: 64 hex digits."""
         names = {
             key: clip.model_copy(update={"path": Path(clip.path).name}) for key, clip in self.clips.items()
         }
@@ -245,7 +245,7 @@ def load(path: Path) -> Entries:
 
 
 def parse(text: str, path: Path) -> Entries:
-    """What a text holds that is to stand in a study file."""
+    """The entries of a text that is to be a study file."""
     return parse_entries(text, path, *FORM, Loader)
 
 

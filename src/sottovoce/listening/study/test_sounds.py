@@ -52,8 +52,8 @@ def to_wav(samples: Pcm, sample_rate: int, frames: int) -> bytes:
 def dither(wav: bytes, secret: bytes) -> bytes:
     """A file of `to_wav` in which no sample, silence included, is more than one 16-bit step off.
 
-    The same secret gives the same noise. It is drawn by SHAKE: who finds the noise where a clip is silent
-    cannot go on from there to the rest.
+    The same secret gives the same noise. It is drawn by SHAKE, so that the noise in a silent stretch does not
+    reveal the rest of it.
     """
     samples = np.frombuffer(wav, dtype="<i2", offset=HEADER_BYTES)
     noise = DITHER[np.frombuffer(shake_128(secret).digest(len(samples)), dtype=np.uint8)]

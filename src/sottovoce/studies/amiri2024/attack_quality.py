@@ -33,7 +33,7 @@ from sottovoce.targets.open_target import find_device, open_target
 LEVELS_DB = tuple(range(0, 101, 10))
 STEPS = 10
 STEP = 0.25
-"""Of the radius: two and a half times round the ball in ten steps."""
+"""Step as a share of the radius: ten steps are 2.5 radii."""
 CLIPS = {"mini": 6, "full": 50}
 MODELS = ("keyword", "recogniser")
 SERIES = ("attack", "attack, 16 bits", "white noise")
@@ -58,7 +58,7 @@ class BudgetQuality(NamedTuple):
 
 
 Curves = Mapping[str, Mapping[float, BudgetQuality]]
-"""By series, then by the SNR that was asked for; infinite: the clean clips themselves."""
+"""By series, then by the requested SNR; infinite: the clean clips themselves."""
 
 
 @final
@@ -88,7 +88,7 @@ class QualityBench:
     def scope(self, study: Study[Any]) -> list[str]:
         models = [f"{name} on {self.data[name]} ({count} clips)" for name, count in self.clips.items()]
         lines = [
-            f"Models: {', '.join(models)}, seed {self.setting['seed']}. They stand in for the paper's "
+            f"Models: {', '.join(models)}, seed {self.setting['seed']}. They replace the paper's "
             "detectors of pathological speech and its patients' recordings.",
             f"PGD with {STEPS} steps in the L-infinity ball eps = ||x|| 10^(-SNR/20) / sqrt(N), without a "
             "random start; the radius that the paper prints does not guarantee the SNR.",
@@ -99,7 +99,7 @@ class QualityBench:
 
 
 def open_quality(choice: Choice, out: Path | None, device: str, tell: Tell) -> QualityBench:
-    """Attack at every SNR and measure what came of it."""
+    """Attack at every SNR and measure the results."""
     choice.refuse("A3", "attack", "fit", "batch")
     scale = find_scale(choice.scale).name
     models = MODELS if choice.model is None else (choice.model,)

@@ -1,4 +1,4 @@
-"""What a clinic could do about attacks on its detector, each with its price and what is left under attack."""
+"""Options for a clinic against attacks on its detector, with clean accuracy and accuracy under attack."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EARS = ("learned", "auditory")
 
 
 class StrongestAtSnr(NamedTuple):
-    """The strongest attacker at one SNR, who picks an attack for each speaker.
+    """The strongest attacker at one SNR, who chooses an attack for each speaker.
 
     cells: the attacks that were picked. heard: the highest P(heard) among these by model of hearing, of those
     models that listened to all of them.

@@ -47,7 +47,7 @@ def drawings(bench: PathologyBench) -> list[StudyFigure]:
         ),
         (
             "hardened",
-            "Fig. 4: adversarial training at 60 dB (CNN-A), attacked anew at every SNR",
+            "Fig. 4: adversarial training at 60 dB (CNN-A), attacked at every SNR",
             _levels(bench, HARDENED),
         ),
     ]

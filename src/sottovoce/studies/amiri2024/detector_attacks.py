@@ -39,7 +39,7 @@ Pairs = list[tuple[AudioBatch, AudioBatch]]
 """Clean clips and attacked ones, batch by batch."""
 BITS = 16
 SLACK_DB = 0.05
-"""By how much rounding may miss the SNR that was asked for."""
+"""Tolerance of rounding, in dB of the requested SNR."""
 WELCH = 512
 """Samples of a piece of Welch's estimate: 31.25 Hz apart at 16 kHz."""
 _TINY = float(np.finfo(np.float32).tiny)

@@ -28,7 +28,7 @@ DETECTORS = (CNN, EMBEDDING)
 KINDS = (*DETECTORS, ADVERSARIAL, *(f"noise-{name}" for name in NOISES), *OPTIONS)
 _TOLD = {"digest": "the recordings, their speakers, labels or splits"}
 PROXY = "PROXY"
-"""Stands in the note of a corpus in which there are no patients."""
+"""Text in the note of a corpus without patients."""
 
 
 @final
@@ -155,7 +155,7 @@ class Job:
 class JobSetting:
     """What a folder of jobs is of.
 
-    data: as it was asked for; note: what its corpus says of itself. encoder, layer: of the embeddings.
+    data: as typed; note: the corpus's own description. encoder, layer: of the embeddings.
     speakers: by label. split: whether the data said who trains and who is tested; then there is one fold.
     folds: fewer than the plan's where a label has too few speakers. sigma: of the smoothing noise, the same
     for all clips. unused: why clips could not be used, by id. digest: of the clips, who speaks them, their
@@ -222,7 +222,7 @@ class JobSetting:
         return asdict(self)
 
     def save(self, folder: Path) -> None:
-        """Begin a folder, or go on in one that is of the same."""
+        """Start a folder, or continue in one of the same setting."""
         path = folder / SETTING
         text = json.dumps(self.to_json(), indent=1) + "\n"
         if path.exists():

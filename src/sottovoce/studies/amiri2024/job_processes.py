@@ -22,11 +22,11 @@ from sottovoce.studies.study import Tell
 
 CLAIM, FAILED = ".claim", ".failed"
 WAIT_SECONDS = 0.5
-# Of glibc's mallopt: from what size on memory is asked of the system anew, and how much freed memory is kept.
+# Of glibc's mallopt: the size from which memory is mapped separately, and how much freed memory is kept.
 _TRIM, _MMAP = -1, -3
 _TRIM_BYTES, _MMAP_BYTES = 2**31 - 1, 2**30
 Open = Callable[[], Workshop]
-"""Opens the workshop anew in another process; must be picklable."""
+"""Opens the workshop in another process; must be picklable."""
 
 
 def run_jobs(
@@ -101,7 +101,7 @@ def _try(shop: Workshop, job: Job) -> None:
     except (SottovoceError, RuntimeError) as error:
         _fail(shop, job, str(error))
     except Exception as error:
-        # Not foreseen: whoever mends it wants to know where it happened.
+        # Unexpected: keep the traceback for whoever fixes it.
         traceback.print_exc()
         _fail(shop, job, f"{type(error).__name__}: {error}")
 

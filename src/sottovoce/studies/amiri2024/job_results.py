@@ -240,8 +240,8 @@ def certified_share(
     radius: of what is added to each clip, L2; or db: its SNR, which gives each clip a radius of its own.
 
     Where a clip's right label has a chance of at least p under the noise, it keeps Phi(Phi^-1(p) - r/sigma)
-    within r (Cohen et al. 2019; it holds for every function into [0, 1]). A speaker stands where the mean of
-    those stays above 1/2.
+    within r (Cohen et al. 2019; it holds for every function into [0, 1]). A speaker is certified if the mean
+    of those stays above 1/2.
     """
     right = 0
     for one in speakers.values():

@@ -97,7 +97,7 @@ def run(bench: AsrBench) -> Result:
 
 
 def _by_size(rows: Mapping[Key, Cells]) -> list[StudyFigure]:
-    """The rows of Fig. 7.1: the parts of a defense lie too close to each other to be told apart."""
+    """The rows of Fig. 7.1: the lines of parts of a defense are too close together to be distinguished."""
     drawn = {key: cells for key, cells in rows.items() if not key[0] or key[1] in (SHELF, TRAINED)}
     if not drawn:
         return []

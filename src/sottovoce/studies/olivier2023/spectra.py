@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 WINDOW, HOP = 400, 160
 """25 and 10 ms at 16 kHz: 201 frequencies, as in section 7.5."""
 LIGHT = 40
-"""The first so many of them are lightly affected, the thesis says of its Fig. 7.3."""
+"""How many of the lowest frequencies are hardly affected, according to the thesis on its Fig. 7.3."""
 # Half a step of 16 bits, squared: a silent cell has no level.
 _FLOOR = (0.5 / 32768) ** 2
 

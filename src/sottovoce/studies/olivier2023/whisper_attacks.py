@@ -16,7 +16,7 @@ from sottovoce.studies.study import Result, Study, StudyFigure, StudyTable
 
 @dataclass(frozen=True)
 class WhisperRow:
-    """A row of the table: where its records are, and the column of Table 5.2 that it stands beside."""
+    """A row of the table: where its records are, and the matching column of Table 5.2."""
 
     title: str
     run: str

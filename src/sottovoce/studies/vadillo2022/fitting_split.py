@@ -30,7 +30,7 @@ Pools = Mapping[str, tuple[Entry, ...]]
 @final
 @dataclass(frozen=True)
 class FittingSplit:
-    """Clips by class: `fit` to draw training sets from, `valid` to judge on. `note` goes on pages."""
+    """Clips by class: `fit` to draw training sets from, `valid` to judge on. `note` is shown on pages."""
 
     note: str
     fit: Pools

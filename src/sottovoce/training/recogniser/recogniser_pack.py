@@ -1,7 +1,7 @@
 """The folder that holds everything the embedded recogniser is trained and tested on.
 
-A pack is a few `part-N.npz` files. Its items are single spoken words, which training strings together anew in
-each batch, and whole sentences read by synthetic voices. Training items travel as 8-bit mu-law, the others
+A pack is a few `part-N.npz` files. Its items are single spoken words, which training concatenates at random
+in each batch, and whole sentences read by synthetic voices. Training items travel as 8-bit mu-law, the others
 as they are; both as differences, which deflate to about two thirds.
 """
 
