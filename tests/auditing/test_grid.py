@@ -140,7 +140,7 @@ def test_the_id_of_a_grid_hangs_on_every_entry() -> None:
         ("{targets: [keyword, keyword]}", "twice"),
         ("{exclude: [{modle: keyword}]}", "did you mean 'model'"),
         ("{exclude: [{model: keywort}]}", "did you mean 'keyword'"),
-        ("{exclude: [{model: keyword}]}", "every one is excluded"),
+        ("{exclude: [{model: keyword}]}", "'exclude' drops them all"),
         ("{exclude: [{attack: nois}], seeds: [1, 2]}", "did you mean 'noise'"),
         ("{include: [{model: keywort, attack: cw}]}", "did you mean 'keyword'"),
         ("{attacks: [pdg], seeds: [1, 2]}", "did you mean 'pgd'"),

@@ -333,8 +333,8 @@ def test_include_adds_cells_to_what_is_left() -> None:
     [
         ({"exclude": [{"atack": "pgd"}]}, "key of a rule of 'exclude': 'atack': did you mean 'attack'"),
         ({"exclude": [{"attack": "nois"}]}, "did you mean 'noise'"),
-        ({"exclude": [{"attack": "noise", "attacker": "transfer"}]}, "no cell has together"),
-        ({"exclude": [{"attack": "*"}]}, "every one is excluded"),
+        ({"exclude": [{"attack": "noise", "attacker": "transfer"}]}, "no cell matches all of its keys"),
+        ({"exclude": [{"attack": "*"}]}, "'exclude' drops them all"),
         ({"exclude": [{"model": "keyword"}]}, "drop the other keys"),
         ({"exclude": ["noise"]}, "'exclude', item 1"),
         ({"include": [{"attack": "noise"}]}, "adds none"),

@@ -97,7 +97,13 @@ def test_a_bad_claim_is_refused_with_file_and_field(
 
 @pytest.mark.parametrize(
     ("version", "fix"),
-    [(2, "newer sottovoce"), (None, "make it anew"), ("1", "make it anew"), (True, "anew"), ([1], "anew")],
+    [
+        (2, "newer sottovoce"),
+        (None, "write the claim again"),
+        ("1", "claim again"),
+        (True, "again"),
+        ([1], "again"),
+    ],
 )
 def test_another_schema_is_refused(content: dict[str, Any], version: Any, fix: str) -> None:
     with pytest.raises(InputError, match=f"field 'schema': expected 1, got .*{fix}"):
@@ -122,7 +128,7 @@ def test_a_claim_too_large_or_no_json_is_refused(content: dict[str, Any], tmp_pa
     with pytest.raises(InputError, match="at most 200 kB"):
         read_claim(path)
     path.write_text("{")
-    with pytest.raises(InputError, match=r"large\.json: expected a claim in JSON"):
+    with pytest.raises(InputError, match=r"large\.json: cannot be read as a claim in JSON"):
         read_claim(path)
 
 

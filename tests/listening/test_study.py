@@ -78,7 +78,7 @@ def test_two_lengths_cannot_be_compared(maker: Any, test: str) -> None:
     content = maker.content(test)
     maker.clip("w1-adv", samples=4001)
     said = refused(maker, content)
-    assert f"block 1 ({test}): expected clips of one length and rate to compare" in said
+    assert f"block 1 ({test}): clips to compare must have the same length and rate" in said
     assert "4000" in said and "4001" in said and "'w1'" in said and "'w1-adv'" in said
 
 
@@ -181,7 +181,7 @@ def test_sentinels_that_do_not_share_out(maker: Any) -> None:
 
 def test_a_choice_question_needs_choices(maker: Any) -> None:
     content = maker.content("abx") | {"questionnaire": [{"name": "age", "text": "Age?", "kind": "choice"}]}
-    assert "question 'age': expected choices" in refused(maker, content)
+    assert "question 'age': kind: choice needs choices" in refused(maker, content)
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_texts_that_no_screen_could_show(maker: Any) -> None:
 @pytest.mark.parametrize(
     ("clips", "conditions", "said"),
     [
-        (["w1", "w0"], {}, "expected other clips, as it joins by itself, got it again"),
+        (["w1", "w0"], {}, "the reference joins by itself; leave it out of the clips"),
         (["w1", "w1"], {}, "expected every clip once, got 'w1' twice"),
         (["w1", "w2"], {"w2": ""}, "got 'w2' without; add `condition: NAME`"),
         (["w1", "w2"], {"w2": "one"}, "expected every condition once, got 'one' of 'w1' and of 'w2'"),

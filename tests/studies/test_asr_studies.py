@@ -127,8 +127,8 @@ def test_whisper_beside_the_row_of_its_size(whispered: AsrBench) -> None:
 def test_scope_is_honest(whispered: AsrBench) -> None:
     lines = " ".join(scope_of(o7.STUDY, whispered))
     assert "whisper-tiny.pt" in lines and "written by hand" in lines
-    assert "The choice of clips is our own" in lines and "NOT" not in lines
-    assert "the paper's settings" in lines and "As few as 2 clips" in lines and "16 bits" in lines
+    assert "The clips are our choice" in lines and "NOT" not in lines
+    assert "the paper's settings" in lines and "Only 2 clips in places" in lines and "16 bits" in lines
     assert whispered.unused == {"3": "too long"}
 
 

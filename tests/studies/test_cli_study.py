@@ -132,7 +132,7 @@ def test_a_recogniser_under_attack(spoken: Path) -> None:
 
 def test_options_that_a_study_has_not() -> None:
     for study, option, value in (("V2", "clips", "3"), ("O5", "attack", "uap"), ("O7", "fit", "csv:x")):
-        with pytest.raises(InputError, match=f"expected no --{option}"):
+        with pytest.raises(InputError, match=f"does not use --{option}"):
             run("run", study, f"--{option}", value)
 
 

@@ -445,7 +445,7 @@ def test_certificates(tmp_path: Path) -> None:
     # SNRs of 39, 38 and 37 dB: all are certified from 40 dB up, none at 30.
     snrs = sheet(result, "by SNR")["classifier, sigma 0.02"]
     assert [value(text) for text in snrs] == [75.0, 75.0, 75.0, 0.0, 0.0, 4.0]
-    cost = sheet(result, "What it took")["classifier, sigma 0.02"]
+    cost = sheet(result, "Cost")["classifier, sigma 0.02"]
     assert cost == ("100,000", "88", "1 of 4")
     assert trend(result, "training on noise raises") == ("yes", "mean 0.15 instead of 0.05, abstentions as 0")
     assert bench.unused == {"5": "too long"}

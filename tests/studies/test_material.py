@@ -55,7 +55,7 @@ def test_full_scale_needs_the_corpus() -> None:
 
 
 def test_data_of_other_words_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="two clips or more of a class"):
+    with pytest.raises(InputError, match="at least two clips of a class"):
         open_material(StudySetting(), ("left turn",), tmp_path)
 
 

@@ -127,7 +127,7 @@ def test_an_error_that_nobody_foresaw_is_told_after_the_others_are_done(
 
 
 def test_what_is_needed_must_be_done_or_asked_for(shop: Any, done: list[Job]) -> None:
-    with pytest.raises(InputError, match="job gaussian-f0-s0 expected cnn-f0-s0 to be done before it"):
+    with pytest.raises(InputError, match="job gaussian-f0-s0 needs the result of cnn-f0-s0"):
         run_jobs(shop, lambda: shop, [GAUSSIAN], processes=1, until=time.time() + 1)
     shop.result(CNN).write_text("{}")
     run_jobs(shop, lambda: shop, [GAUSSIAN], processes=1)

@@ -109,7 +109,7 @@ def test_no_speaker_is_in_two_splits() -> None:
 
 def test_packs_without_speakers_or_at_another_rate_are_refused() -> None:
     noises = {"train": white(1), "valid": white(1)}
-    with pytest.raises(InputError, match="names its speakers"):
+    with pytest.raises(InputError, match="does not name the speakers"):
         make_material(pack_of(["a", "", "b"], 0.1), noises)
     with pytest.raises(InputError, match="got none"):
         make_material(pack_of(["a", "b"], 0.1), noises)

@@ -135,7 +135,7 @@ def table(
 
     Example:
 
-    sottovoce study tables O7 runs/o7
+    sottovoce study table O7 runs/o7
     """
     from sottovoce.studies.run_study import find_study, tabulate
 

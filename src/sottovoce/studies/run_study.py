@@ -47,7 +47,7 @@ def tabulate(study: Study[Any], folder: Path) -> tuple[Stage, Result, Path]:
     known = [*PLANS, CERTIFICATES]
     if study.id not in known:
         raise InputError(
-            f"`study tables` works with {', '.join(known)}, not with {study.id}; type: sottovoce study run "
+            f"`study table` works with {', '.join(known)}, not with {study.id}; type: sottovoce study run "
             f"{study.id}."
         )
     bench: Stage = read_certificates(folder) if study.id == CERTIFICATES else read_runs(study.id, folder)

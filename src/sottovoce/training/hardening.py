@@ -114,7 +114,7 @@ class AdversarialShare:
 
 
 def pick(clips: int, share: float, draws: Draws) -> list[int]:
-    """Which of `count` clips are attacked: the share of them, rounded, drawn at random, in order."""
+    """Which of `clips` clips are attacked: the share of them, rounded, drawn at random, in order."""
     count = int(share * clips + 0.5)
     return sorted(draws.generator("attacked").permutation(clips)[:count].tolist())
 

@@ -287,7 +287,7 @@ def leave_silence(found: Sequence[Candidate]) -> tuple[list[Candidate], int]:
 
 
 def take_turns(found: Sequence[Candidate], most: int, draws: Draws) -> list[Candidate]:
-    """At most `limit` candidates: new clips before known ones, then levels, labels and conditions in turn."""
+    """At most `most` candidates: new clips before known ones, then levels, labels and conditions in turn."""
     left = [found[place] for place in draws.generator("order").permutation(len(found)).tolist()]
     met = Counter[tuple[str, str]]()
     taken: list[Candidate] = []

@@ -150,7 +150,7 @@ def make_material(
 
 
 def make_noises(each: int, split: str, workers: int | None = None) -> list[NDArray[np.int16]]:
-    """`count` noises of every kind, and more of steady ones, 2 to 4 s; each split has its own ids."""
+    """`each` noises of every kind, and more of steady ones, 2 to 4 s; each split has its own ids."""
     names = [
         (kind, f"denoiser/{split}/{kind}-{number:03d}")
         for kind in (*KINDS, *recipes.RECIPES, COLOURED)
