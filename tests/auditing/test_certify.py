@@ -157,7 +157,7 @@ def test_too_little_memory_ends_the_run_and_records_nothing(
         raise error
 
     monkeypatch.setattr(module, "certify", crowded)
-    with pytest.raises(InputError, match="out of memory on a batch .*smaller --batch"):
+    with pytest.raises(InputError, match=r"out of memory on a batch .*smaller --batch"):
         run_certify(plan_for(mean_model), tmp_path / "run", device="cpu")
     assert list(CertifyFolder(tmp_path / "run").records()) == []
 

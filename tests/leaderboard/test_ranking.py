@@ -238,7 +238,7 @@ def test_bare_models_stand_beside_the_defense_that_met_the_strongest_black_box(r
     assert targets(heat) == [(1, "python:nobody:m100"), (2, "python:nobody:bare")]
     assert apart.row.claim.target == "python:nobody:m3"
     assert "met fewer attacks" in apart.reason
-    assert apart.reason.endswith("not with genetic(steps=100, population=10), behind defenses")
+    assert apart.reason.endswith("not genetic(steps=100, population=10), behind defenses")
 
 
 def test_a_claim_and_a_run_are_put_together(run: Run, tmp_path: Path) -> None:

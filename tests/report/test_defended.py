@@ -88,8 +88,8 @@ def test_the_verdict_names_the_strongest_attacker(text: str) -> None:
     assert f"pgd at SNR 20 dB changes 100 % {exact(8)} of the decisions that were right" in text
     assert (
         f"Behind quantise(bits=6) at SNR 20 dB: 75 % {exact(6)} under the strongest attack, pgd, "
-        f"transferred. The attacker who knows the defense reaches 12.5 % {exact(1)}, one who knows the bare "
-        f"model alone reaches 75 % {exact(6)}, one who sees only answers reaches 25 % {exact(2)}. "
+        f"transferred. An attacker who knows the defense reaches 12.5 % {exact(1)}, one who knows only the "
+        f"bare model reaches 75 % {exact(6)}, one who sees only answers reaches 25 % {exact(2)}. "
         # Six by the transferred attack, and a seventh by the black box.
         f"With the worst of these 3 attacks for each clip, it is 87.5 % {exact(7)}."
     ) in text
@@ -157,7 +157,7 @@ def test_the_terminal_shows_a_table_a_defense(folder: RunFolder) -> None:
     # One attack alone on the bare model has no row of all together.
     assert "any " not in bare
     assert "doubt: Knowing the defense makes the attack weaker in 1 of 1 comparison" in shown
-    assert "p = 0.031" in shown and "next: look whether" in shown
+    assert "p = 0.031" in shown and "next: check that" in shown
     assert "doubt: Few clips" in shown
 
 

@@ -172,8 +172,9 @@ def test_the_verdict_takes_the_quietest_budget_that_turns_half(page: Page) -> No
     none = stats.binomtest(0, 4).proportion_ci(method="exact")
     assert (round(100 * clean.low, 1), round(100 * none.high, 1)) == (39.8, 60.2)
     assert (
-        "keyword on 4 clips: 100 % [39.8, 100.0] classified correctly before any attack; pgd at SNR 40 dB changes "
-        "75 % [19.4, 99.4] of the decisions that were right, white noise at the same level 0 % [0.0, 60.2] ."
+        "keyword on 4 clips: 100 % [39.8, 100.0] classified correctly before any attack; pgd at SNR 40 dB "
+        "changes 75 % [19.4, 99.4] of the decisions that were right, white noise at the same level 0 % "
+        "[0.0, 60.2] ."
     ) in page.text
 
 

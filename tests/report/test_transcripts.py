@@ -251,7 +251,7 @@ def test_another_language_is_said_where_the_model_tells(page: Callable[..., str]
     ]  # fmt: skip
     text = text_of(page(records))
     assert text.count("language heard changed") == 1
-    assert text.count("language heard the same as before") == 1
+    assert text.count("language heard unchanged") == 1
 
 
 def test_one_clip_has_no_interval_and_proves_nothing(page: Callable[..., str]) -> None:
