@@ -138,7 +138,7 @@ def test_options_that_a_study_has_not() -> None:
 
 def test_a_folder_of_another_setting_is_refused(folder: Path) -> None:
     run("run", "V1", "--model", "python:small_model:make", "--out", "out")
-    with pytest.raises(InputError, match="where seed was another"):
+    with pytest.raises(InputError, match="holds a study with another seed"):
         run("run", "V1", "--model", "python:small_model:make", "--out", "out", "--seed", "1")
 
 

@@ -84,7 +84,7 @@ def test_a_folder_is_of_one_setting(tmp_path: Path) -> None:
     assert JobSetting.read(tmp_path) == setting
     with pytest.raises(StoreError, match="holds a study with other data"):
         replace(setting, data="another").save(tmp_path)
-    with pytest.raises(InputError, match=r"expected a folder with setting\.json"):
+    with pytest.raises(InputError, match=r"has no setting\.json and jobs/"):
         JobSetting.read(tmp_path / "empty")
 
 
@@ -292,12 +292,12 @@ def test_reading_needs_jobs(tmp_path: Path) -> None:
     make_setting().save(tmp_path)
     with pytest.raises(InputError, match="has no jobs of the CNN"):
         read_jobs(tmp_path)
-    with pytest.raises(InputError, match=r"expected a folder with setting\.json"):
+    with pytest.raises(InputError, match=r"has no setting\.json and jobs/"):
         tabulate(STUDY, tmp_path / "nowhere")
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected no --attack"):
+    with pytest.raises(InputError, match="does not use --attack"):
         run_study(STUDY, Choice(attack="pgd"), tmp_path)
 
 

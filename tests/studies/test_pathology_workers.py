@@ -89,7 +89,7 @@ def test_a_claim_that_was_left_behind_does_not_count(shop: Any, done: list[Job])
 
 
 def test_a_failure_is_told_after_the_others_are_done(shop: Any, done: list[Job]) -> None:
-    with pytest.raises(InputError, match="job noise-KG-f0-s0 expected to finish, got: no memory"):
+    with pytest.raises(InputError, match="job noise-KG-f0-s0 failed: no memory"):
         run_jobs(shop, lambda: shop, [OTHER, CNN], processes=1)
     assert done == [CNN]
 
@@ -121,7 +121,7 @@ def test_an_error_that_nobody_foresaw_is_told_after_the_others_are_done(
         run(shop, job)
 
     monkeypatch.setattr(workers, "run_job", fail)
-    with pytest.raises(InputError, match="job noise-KG-f0-s0 expected to finish, got: MemoryError"):
+    with pytest.raises(InputError, match="job noise-KG-f0-s0 failed: MemoryError"):
         run_jobs(shop, lambda: shop, [OTHER, CNN], processes=1)
     assert done == [CNN]
 
@@ -143,7 +143,7 @@ def test_a_process_that_is_killed_is_not_waited_for(
     open_shop = partial(import_module("mortal_shop").open_shop, tmp_path)
     jobs = [CNN, GAUSSIAN, OTHER, LAST]
     limit = time.time() + 60
-    with pytest.raises(InputError, match=r"job cnn-f0-s0 expected to finish, got: its process was ended"):
+    with pytest.raises(InputError, match=r"job cnn-f0-s0 failed: its process was ended"):
         run_jobs(shop, open_shop, jobs, processes=2, until=limit)
     assert time.time() < limit
     # Whoever is left does the rest, and does not try what needs the lost job.

@@ -168,9 +168,9 @@ def test_other_clips_are_noticed_when_a_run_goes_on(
     assert (told["training"]["clips"], told["validation"]["clips"]) == (40, 20)
     assert told["validation"]["name"] == "held-out"
     run(replace(train, name="elsewhere"), valid)  # the same clips under another name
-    with pytest.raises(InputError, match="expected the training clips that it was begun with, 40 of no name"):
+    with pytest.raises(InputError, match="this training was started with training clips 40 of no name"):
         run(make_clips(40, 2), valid)
-    with pytest.raises(InputError, match="expected the validation clips that it was begun with, 20 of held"):
+    with pytest.raises(InputError, match="this training was started with validation clips 20 of held"):
         run(train, replace(valid, labels=("up",) * 20))
     with pytest.raises(InputError, match=r"not 40 of no name .*continue with the same clips"):
         run(replace(train, ids=tuple(f"other-{name}" for name in train.ids)), valid)
@@ -262,7 +262,7 @@ def test_weights_in_16_bits_are_the_ones_that_are_judged(
 
 def test_one_class_is_refused(make_learner: MakeLearner, tmp_path: Path) -> None:
     lone = hold_clips([np.zeros(16, np.int16)] * 3, ["up"] * 3, ["a", "b", "c"], 100)
-    with pytest.raises(InputError, match="two classes or more, got 3 of 'up' alone"):
+    with pytest.raises(InputError, match="two classes or more, got 3 of 'up' only"):
         fit(make_learner(), ClipSource(lone), lone, out=tmp_path, recipe=QUICK, log=quiet)
 
 
@@ -292,7 +292,7 @@ def test_a_folder_in_use_and_another_recipe_or_model_are_refused(
     run(make_learner(), resume=True)  # nothing to go on from yet: begins
     with pytest.raises(InputError, match="add --resume"):
         run(make_learner(), resume=False)
-    with pytest.raises(InputError, match=r"expected learning_rate 0.1, got 0.05"):
+    with pytest.raises(InputError, match=r"started with learning_rate 0.1, not 0.05"):
         run(make_learner(), TrainingRecipe(epochs=4, batch_size=16, learning_rate=0.1, warm_up_steps=4))
     with pytest.raises(InputError, match="expected parameters 17, got 16"):
         run(make_learner([0.0] * 17))

@@ -260,7 +260,7 @@ def test_a_checkpoint_of_another_network_is_refused(folder: Path, tmp_path: Path
 def test_bad_recipes() -> None:
     with pytest.raises(InputError, match="steps or seconds"):
         EarRecipe(steps=None)
-    with pytest.raises(InputError, match="2 pairs"):
+    with pytest.raises(InputError, match="--batch of 2 or more"):
         EarRecipe(batch=1)
 
 
