@@ -402,7 +402,7 @@ def test_an_attack_of_ones_own_runs_at_once_and_is_audited_once_it_is_registered
         (lambda: sv.attack("keyword", sv.open_data(), 3), "got int"),
         (lambda: sv.measure(torch.zeros(9), torch.zeros(9)), "expected sample_rate= with waveforms"),
         (lambda: sv.measure("a.wav", torch.zeros(9)), "got str and Tensor"),
-        (lambda: sv.read_run("nowhere"), "expected the folder of a run"),
+        (lambda: sv.read_run("nowhere"), "is not the folder of a run"),
         (lambda: sv.open_data().batch(), "give open_data model= or sample_rate="),
         (lambda: sv.certify(sigma=0.1, defense="gaussian(sigma=0.1)"), "got both"),
     ],

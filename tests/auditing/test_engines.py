@@ -103,7 +103,7 @@ def test_a_lost_task_is_halved_until_the_clip_that_kills_stands_alone(
     ]  # fmt: skip
     found = {record.clip: record for record in folder.records()}
     assert [clip for clip, record in found.items() if record.status == "failed"] == ["up/0"]
-    assert found["up/0"].reason == "the worker died over it twice (ended by SIGKILL); out of memory?"
+    assert found["up/0"].reason == "the worker died on it twice (ended by SIGKILL); out of memory?"
     assert found["up/0"].label == "up"
     whole = run_audit(plan, tmp_path / "whole")
     assert [line for line in lines(whole) if '"up/0"' not in line] == [
@@ -119,7 +119,7 @@ def test_a_task_that_is_lost_once_comes_back(mean_model: str, mean_clips: Path, 
 
 def test_a_fit_that_is_lost_twice_is_a_failed_cell(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
     plan = mean_plan(mean_model, mean_clips, attacks=["uap", "fgsm"], budgets=["l2(eps=0.5)"])
-    with pytest.raises(InputError, match=r"uap_evade_l2-eps-0.5.*died over it twice"):
+    with pytest.raises(InputError, match=r"uap_evade_l2-eps-0.5.*died on it twice"):
         run_audit(plan, tmp_path / "run", engine=Scripted(["fit"]))
     folder = run_audit(plan, tmp_path / "run", engine=Scripted(["fit"]), keep_going=True)
     keys = {record.key: record.status for record in folder.records()}
@@ -264,7 +264,7 @@ def test_a_batch_that_does_not_fit_is_halved(
     folder = run_again(plan, tmp_path / "failed")
     failed = {record.clip: record.reason for record in folder.records() if record.status == "failed"}
     assert set(failed) == {"up/1", "down/1"}
-    assert all(reason.startswith("out of memory, even alone (") for reason in failed.values())
+    assert all(reason.startswith("out of memory, even as a batch of one (") for reason in failed.values())
     (cell,) = summarise(plan, folder.records()).cells
     assert (cell.clips, cell.failed) == (4, 2)
 

@@ -254,5 +254,5 @@ def test_workers_that_cannot_start(plan: Plan) -> None:
     with started(Path("run"), 1) as process:
         output, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == STOPPED
-    assert "expected worker processes that start, got 3 in a row" in output
+    assert "expected worker processes to start, got 3 in a row" in output
     assert recorded(Path("run")) == 0

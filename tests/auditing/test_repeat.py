@@ -116,7 +116,7 @@ def test_a_steady_model_costs_four_clips_twice_and_nothing_else(
     }  # fmt: skip
     assert kinds(folder)["repeats"] and kinds(folder)["rounding"]
     assert all(record.achieved_unrounded is not None for record in folder.records())
-    assert "The model repeats itself" in write_report(folder).read_text()
+    assert "The model is deterministic" in write_report(folder).read_text()
     # Asked once a run: going on, or giving the command again, asks nothing.
     run_audit(plan, tmp_path / "run")
     assert rows() == 0
@@ -145,7 +145,7 @@ def test_a_model_that_wavers_is_treated_as_random(make_model: Make, mean_clips: 
     assert loud.lost_by_rounding is None
     page = write_report(folder).read_text()
     assert "The model answers the same clip in different ways" in page
-    assert "judged by what most of 8 passes say" in page and "successes lost by rounding" not in page
+    assert "judged by the majority of 8 passes" in page and "successes lost by rounding" not in page
     assert "The same seed gives the same decisions." not in page
 
 

@@ -161,7 +161,7 @@ def test_another_grid_is_refused(mean_model: str, mean_clips: Path, tmp_path: Pa
 
 
 def test_one_grid_a_folder(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
-    with hold(tmp_path / "grid"), pytest.raises(SottovoceError, match="no other run"):
+    with hold(tmp_path / "grid"), pytest.raises(SottovoceError, match="in use by another run"):
         run_grid(grid_of(mean_model), tmp_path / "grid")
 
 

@@ -84,7 +84,7 @@ def test_a_bad_clip_ends_with_exit_code_1(mean_model: str, mean_clips: Path, tmp
     done = sottovoce("certify", *words, "--out", "run", folder=tmp_path)
     assert done.returncode == 1
     assert "failed: up/broken" in done.stdout
-    assert "to try these again: give the same command with --retry-failed" in done.stdout
+    assert "to repeat these: run the same command with --retry-failed" in done.stdout
     assert "100 [48,100]" in done.stdout  # 5 of 5: Clopper-Pearson from 0.478
 
 

@@ -127,7 +127,7 @@ def test_a_bad_clip_ends_with_exit_code_1(mean_model: str, mean_clips: Path, tmp
         (["audit", "--model", "keyword:x"], "expected a model like keyword"),
         (["audit", "missing.yaml"], "expected a plan"),
         (["audit", "--goals", "force(text=maybe)", "--limit", "3"], "maybe"),
-        (["view", "empty"], "expected the folder of a run"),
+        (["view", "empty"], "is not the folder of a run"),
         (["study", "run", "V9"], "did you mean"),
     ],
 )

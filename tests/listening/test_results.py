@@ -138,7 +138,7 @@ def test_sessions_that_do_not_count() -> None:
     rows += [row("abx", {"choice": "b", "confidence": "low"}, {"choice": "b"}, session="z", accepted=None)]
     lines = table(analyse(study(), rows), "session-counts").texts()
     assert lines == [
-        ("begun, with an answer at least", "21"),
+        ("started, with at least one answer", "21"),
         ("accepted", "18"),
         ("not finished", "1"),
         ("discarded", "2"),
@@ -241,8 +241,8 @@ def test_sessions_as_csv_say_who_came_and_what_they_were_given(tmp_path: Path) -
 
 def test_nothing_counts_yet() -> None:
     found = analyse(study(), [row("abx", {"choice": "a"}, {}, accepted=None)])
-    assert found.notes == ["No answer counts yet: no session is finished and accepted."]
-    with pytest.raises(InputError, match="expected answers of people"):
+    assert found.notes == ["No answers count yet: no session is finished and accepted."]
+    with pytest.raises(InputError, match="there are no answers of people"):
         analyse(study(), [])
 
 
@@ -346,8 +346,8 @@ def test_an_ear_without_weights_is_said(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(learned, "FOLDER", tmp_path)
     found = analyse(study(), comparisons(), sounds=noisy, ear="learned")
     (note,) = found.notes
-    assert note.startswith("The ear 'learned' was not held against the answers") and "no such file" in note
-    assert "was not held against" in render(found)
+    assert note.startswith("The ear 'learned' was not compared with the answers") and "no such file" in note
+    assert "was not compared with" in render(found)
 
 
 def test_an_unknown_ear_is_a_mistake() -> None:

@@ -218,7 +218,7 @@ def test_a_killed_worker_costs_no_answer(served, listen, slots):
     assert report.status_code == 200 and "A test" in report.text
     said = web.close()
     assert said.count("a worker ended (signal 9); starting another") == 3
-    assert "every answer that was acknowledged is kept" in said and web.process.returncode == 0
+    assert "every answer that was confirmed to a listener is stored" in said and web.process.returncode == 0
 
 
 @pytest.mark.slow

@@ -132,13 +132,13 @@ def test_a_recogniser_under_attack(spoken: Path) -> None:
 
 def test_options_that_a_study_has_not() -> None:
     for study, option, value in (("V2", "clips", "3"), ("O5", "attack", "uap"), ("O7", "fit", "csv:x")):
-        with pytest.raises(InputError, match=f"expected no --{option}"):
+        with pytest.raises(InputError, match=f"does not use --{option}"):
             run("run", study, f"--{option}", value)
 
 
 def test_a_folder_of_another_setting_is_refused(folder: Path) -> None:
     run("run", "V1", "--model", "python:small_model:make", "--out", "out")
-    with pytest.raises(InputError, match="where seed was another"):
+    with pytest.raises(InputError, match="holds a study with another seed"):
         run("run", "V1", "--model", "python:small_model:make", "--out", "out", "--seed", "1")
 
 

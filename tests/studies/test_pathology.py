@@ -82,9 +82,9 @@ def test_a_folder_is_of_one_setting(tmp_path: Path) -> None:
     setting.save(tmp_path)
     setting.save(tmp_path)
     assert JobSetting.read(tmp_path) == setting
-    with pytest.raises(StoreError, match="got one of other data"):
+    with pytest.raises(StoreError, match="holds a study with other data"):
         replace(setting, data="another").save(tmp_path)
-    with pytest.raises(InputError, match=r"expected a folder with setting\.json"):
+    with pytest.raises(InputError, match=r"has no setting\.json and jobs/"):
         JobSetting.read(tmp_path / "empty")
 
 
@@ -248,28 +248,32 @@ def option(clean: int, left: dict[int, tuple[int, float]], **others: Any) -> Opt
 def test_verdicts_follow_from_the_numbers() -> None:
     broken = option(32, {60: (4, 0.02), 40: (0, 0.9), 20: (0, 1.0)})
     assert broken.verdict() == (
-        "Do not rely on it: an attack at 60 dB, which is not heard (P 0.02), leaves 10 % (clean: 80 %)."
+        "Not robust: an attack at 60 dB, which is not heard (P 0.02), leaves 10 % (clean: 80 %)."
     )
     heard = option(32, {60: (30, 0.02), 40: (8, 0.9), 20: (0, 1.0)}, certified={60: 0.55}, radius=0.1)
     assert heard.verdict() == (
-        "Holds against what is not heard: 75 % at 60 dB (clean: 80 %); at 40 dB it breaks (20 %), and that "
-        "is heard; 55 % of speakers are proven right at 60 dB, whatever the attack."
+        "Robust against inaudible attacks: 75 % at 60 dB (clean: 80 %); at 40 dB it breaks (20 %), which is "
+        "audible; 55 % of speakers are certified at 60 dB, whatever the attack."
     )
     assert option(32, {60: (31, 0.0), 40: (30, 0.6), 20: (28, 1.0)}).verdict() == (
-        "Holds: no attack tried leaves less than 70 % (clean: 80 %)."
+        "Robust: no attack tried leaves less than 70 % (clean: 80 %)."
     )
     assert option(20, {60: (20, 0.0)}).verdict() == (
-        "Of no use here: 50 % on clean speech is no better than chance (50 %)."
+        "Not usable here: 50 % on clean speech is no better than chance (50 %)."
     )
-    assert "nobody measured whether it is heard" in option(32, {60: (0, -1.0)}).verdict()
+    assert "audibility not measured" in option(32, {60: (0, -1.0)}).verdict()
     # 23 of 40 are within the interval of a coin.
     assert (
-        option(23, {60: (22, 0.0)}).verdict().endswith("40 speakers do not settle even that it beats chance.")
+        option(23, {60: (22, 0.0)})
+        .verdict()
+        .endswith("40 speakers are too few to show that it beats chance.")
     )
     assert recommend([broken, heard]) == (
-        "Of these, most is kept under attacks that are not heard by: this (75 %, clean 80 %)."
+        "Most robust of these against inaudible attacks: this (75 %, clean 80 %)."
     )
-    assert recommend([broken]) == "None of the options that were attacked holds against what is not heard."
+    assert (
+        recommend([broken]) == "None of the options that were attacked is robust against inaudible attacks."
+    )
 
 
 def test_below_chance_counts_only_where_clean_speech_was_above_it(bench: PathologySetup) -> None:
@@ -286,14 +290,14 @@ def test_below_chance_counts_only_where_clean_speech_was_above_it(bench: Patholo
 
 def test_reading_needs_jobs(tmp_path: Path) -> None:
     make_setting().save(tmp_path)
-    with pytest.raises(InputError, match="expected jobs of the CNN"):
+    with pytest.raises(InputError, match="has no jobs of the CNN"):
         read_jobs(tmp_path)
-    with pytest.raises(InputError, match=r"expected a folder with setting\.json"):
+    with pytest.raises(InputError, match=r"has no setting\.json and jobs/"):
         tabulate(STUDY, tmp_path / "nowhere")
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected no --attack"):
+    with pytest.raises(InputError, match="does not use --attack"):
         run_study(STUDY, Choice(attack="pgd"), tmp_path)
 
 
@@ -404,7 +408,7 @@ def test_from_manifest_to_page(manifest: Path, tmp_path: Path, monkeypatch: pyte
     ]
     text = page.read_text()
     assert "76.6 ± 2.6" in text
-    assert "stands in for wav2vec2" in text
+    assert "in place of wav2vec2" in text
     assert "PROXY" not in text
     kept = json.loads((page.parent / "results.json").read_text())
     assert len(kept["values"]["options"]) == 8

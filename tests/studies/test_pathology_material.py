@@ -163,7 +163,7 @@ def test_a_folder_is_not_gone_on_with_after_the_data_have_changed(tmp_path: Path
     open_shop(data, tmp_path)
     open_shop(data, tmp_path)
     swapped = relabelled(data, {"control-0": "pathological", "pathological-0": "control"})
-    told = r"\(changed: the recordings, their speakers, labels or splits\); choose another --out, or delete"
+    told = r"\(changed: the recordings, their speakers, labels or splits\); choose another folder"
     with pytest.raises(StoreError, match=told):
         open_shop(swapped, tmp_path)
     # The same length and the same median level.
@@ -225,8 +225,8 @@ def test_torgo_at_full_scale_up_to_its_jobs(torgo: str, tmp_path: Path) -> None:
     assert sorted(one["pathological"] for one in tested) == [1] * 6 + [2]
     assert known.scale == "full: 7 folds, 5 seeds of the detectors and 5 of all else, at most 100 epochs"
     assert known.fewer_folds == (
-        "7 folds instead of 10: there are 7 control and 8 pathological speakers, and every fold tests one "
-        "or more of each label."
+        "7 folds instead of 10: there are 7 control and 8 pathological speakers, and every fold "
+        "needs at least one of each label to test."
     )
     with pytest.raises(InputError, match="encoder recogniser: expected a layer from 0 to 8, got 9"):
         open_shop(open_corpus(torgo), tmp_path / "other", FULL, "recogniser(layer=9)")

@@ -188,8 +188,8 @@ class ProcessPool(Generic[Work, Answer]):
         self._starts += 1
         if self._starts >= TRIES:
             raise SottovoceError(
-                f"expected worker processes that start, got {TRIES} in a row that did not ({why}); look at "
-                'what they printed, and in a script of your own start runs under if __name__ == "__main__".'
+                f"expected worker processes to start, got {TRIES} in a row that did not ({why}); look at "
+                'what they printed. In a script of your own, put the run under if __name__ == "__main__":.'
             )
         self._replace(member)
         return None

@@ -43,7 +43,7 @@ Parts = tuple[float, float]
 
 @dataclass
 class CleanDecisions:
-    """What a target said to clips that nobody touched: each clip once, in the order of the records."""
+    """The target on clean clips: each clip once, in the order of the records."""
 
     parts: dict[str, dict[str, Parts]] = field(default_factory=dict)
     """Metric name to clip to parts."""
@@ -60,7 +60,7 @@ class CleanDecisions:
 
 @dataclass(frozen=True)
 class WorstByMetric:
-    """Every clip under the attack that did it most harm, by one metric.
+    """Every clip under the attack that harmed it most, by one metric.
 
     rows: `(clips, 2)`, its parts.
     """
@@ -118,7 +118,7 @@ def read_run(folder: RunFolder) -> RunReading:
 
 
 def read_contents(path: Path, use: Callable[[dict[str, Any]], None]) -> None:
-    """Hand the fields of the records of a file on, in order; a torn last line is dropped."""
+    """Yield the fields of the records of a file in order; an incomplete last line is dropped."""
     for record in read_records(path):
         use(vars(record))
 

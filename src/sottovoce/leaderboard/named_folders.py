@@ -37,7 +37,8 @@ class NamedFolders:
             if len(seen) == before:
                 raise InputError(
                     "expected the folder of a run, of a grid of runs, of certificates or of claims, got "
-                    f"{str(path)!r}{'' if path.exists() else ', which is not there'}; check the path."
+                    f"{str(path)!r}, which {'holds none of these' if path.exists() else 'does not exist'}; "
+                    "check the path."
                 )
         return found
 

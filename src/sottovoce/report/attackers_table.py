@@ -1,4 +1,4 @@
-"""How defended targets stand: three attackers apart, the strongest of them, and the worst of each clip."""
+"""Defended targets under each of three attackers, under the strongest, and clip by clip under the worst."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sottovoce.report.shown_words import FORMS, ShownNumber, attack_title, form_
 
 @dataclass(frozen=True)
 class AttackersAtBudget:
-    """How a target stands at one budget: the strongest attack of each attacker, of all, and clip by clip."""
+    """A target at one budget: the strongest attack of each attacker, of all, and clip by clip."""
 
     budget: str
     attackers: list[tuple[str, ShownNumber]]
@@ -43,5 +43,5 @@ def _stands(panel: Panel) -> list[AttackersAtBudget]:
 def _of_attacker(panel: Panel, budget: str, attacker: str) -> tuple[str, ShownNumber]:
     best = panel.best(budget, attacker)
     if best is None:
-        return "", ShownNumber("", "", "there is no defense to know" if not panel.defended else "not run")
+        return "", ShownNumber("", "", "no defense" if not panel.defended else "not run")
     return attack_title(best.cell.attack), show(best.estimates[panel.lead], "%")

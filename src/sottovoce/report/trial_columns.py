@@ -18,7 +18,7 @@ from sottovoce.core.record import Record
 from sottovoce.report.model_reading import CLASSES, WORDS, read_as
 
 NOISE = "noise"
-"""The attack that is no attack: every other is held against it."""
+"""White noise, with which every attack is compared."""
 CLEAN = (*CLASSES.clean, *WORDS.clean)
 
 
@@ -78,7 +78,7 @@ class Extremes:
             self.quietest[record.clip] = level, record
 
     def pick(self, count: int) -> tuple[list[Record], list[Record]]:
-        """At most so many of the loudest and of the quietest, each clip once where there are enough."""
+        """At most this many of the loudest and of the quietest, each clip once where there are enough."""
         loud = [item for _, item in sorted(self.loudest.values(), key=lambda pair: -pair[0])[:count]]
         taken = {record.clip for record in loud} if len(self.quietest) >= 2 * count else set()
         keys = {record.key for record in loud}
@@ -135,7 +135,7 @@ class Trials:
 
 
 def _counts(record: Record) -> bool:
-    """Whether a success on this clip is one: a classifier must have heard it right before."""
+    """Whether a success on this clip counts: a classifier must have been right before."""
     if "success" in record.parts:
         return math.isfinite(record.parts["success"][0])
     return read_as(record.parts) is WORDS or record.clean_text == record.label

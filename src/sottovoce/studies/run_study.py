@@ -47,8 +47,8 @@ def tabulate(study: Study[Any], folder: Path) -> tuple[Stage, Result, Path]:
     known = [*PLANS, CERTIFICATES]
     if study.id not in known:
         raise InputError(
-            f"expected a study whose plans can be run elsewhere ({', '.join(known)}), got {study.id}; give "
-            f"sottovoce study run {study.id} instead."
+            f"`study table` works with {', '.join(known)}, not with {study.id}; type: sottovoce study run "
+            f"{study.id}."
         )
     bench: Stage = read_certificates(folder) if study.id == CERTIFICATES else read_runs(study.id, folder)
     result = study.run(bench)

@@ -47,5 +47,5 @@ def trend_sheet(trends: Sequence[Trend]) -> StudyTable:
         title="Trends that the paper reports",
         columns=("trend", "here", "numbers"),
         rows=[(one.claim, words[one.holds], one.numbers) for one in trends],
-        note="Yes and no go by the value; where the interval holds zero, these clips do not settle it.",
+        note="Yes and no refer to the value; if the interval includes zero, these clips do not decide it.",
     )

@@ -1,8 +1,8 @@
 """Probes: the strongest attack on each target once more, on a few clips, with more steps and more passes.
 
-An attack that would do better if it tried harder says little of a defense, and neither does one whose
-gradient is zero. The records of a plan cannot tell, because every cell has one setting. Probes are records
-too, in a file of their own; `sottovoce.auditing.checks.sanity` reads them.
+An attack that would do better with more steps says little about a defense, and neither does one whose
+gradient is zero. The records of a plan cannot show this, because every cell has one setting. Probes are
+records too, in a file of their own; `sottovoce.auditing.checks.sanity` reads them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an engine is: it takes tasks, has them done somewhere, and hands back what came of them."""
+"""The interface of an engine: it takes tasks, has them done somewhere, and returns the results."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class Engine(ABC):
 
     @abstractmethod
     def run(self, tasks: Iterable[Task], stop: Callable[[], bool]) -> Iterator[FinishedTask | LostTask]:
-        """What came of each task, in the order in which they end.
+        """The result of each task, in the order in which they end.
 
         Tasks are taken one by one, never many more than there are workers. Once `stop()` is true no other is
-        taken, and what is under way is waited for and handed back. A task over which a worker died is
-        `LostTask`; the engine itself goes on. A mistake that no other try can mend is raised.
+        taken, and tasks in progress are finished and returned. A task whose worker died is returned as
+        `LostTask`; the engine itself continues. An error that a retry cannot fix is raised.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of processes and models."""
+        """Release processes and models."""
 
     def __enter__(self) -> Self:
         return self

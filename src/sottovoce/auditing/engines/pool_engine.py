@@ -18,7 +18,7 @@ from sottovoce.targets.open_target import find_devices
 
 @final
 class PoolEngine(Engine):
-    """So many processes, started when there is work for them.
+    """A pool of processes, started when there is work for them.
 
     workers: how many; None: as many as there are GPUs.
     devices: dealt out in turn; None: every GPU, or else the fastest device there is.
@@ -26,7 +26,7 @@ class PoolEngine(Engine):
 
     def __init__(self, workers: int | None = None, devices: Sequence[str] | None = None) -> None:
         if workers is not None and workers < 1:
-            raise InputError(f"expected 1 worker or more, got {workers}; raise it.")
+            raise InputError(f"expected --workers of 1 or more, got {workers}.")
         devices = tuple(devices or find_devices())
         self.workers = workers or len(devices)
         self.device = ", ".join(dict.fromkeys(devices[: self.workers]))

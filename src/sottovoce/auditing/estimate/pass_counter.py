@@ -1,4 +1,4 @@
-"""A target that counts how often it is asked: what an attack costs is how many passes it takes."""
+"""A target that counts its passes, which is what an attack costs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Counts:
 @final
 @dataclass(frozen=True)
 class Counted(Wrapped):
-    """The same target; `counts` grows with every question that it is asked."""
+    """The same target; `counts` grows with every pass."""
 
     target: Target
     counts: Counts = field(default_factory=Counts)

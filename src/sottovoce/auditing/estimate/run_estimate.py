@@ -1,7 +1,7 @@
 """Before a run: its cells, how many passes, how long and how much memory they take, and what is recorded.
 
-Times come from the very code that a run executes, on a clip or two and in seconds: they say whether to wait a
-coffee or a week, not to the minute.
+Times come from the code that a run executes, measured on a clip or two in some seconds: read them to a factor
+of two.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def estimate(
     seconds: float = PROBE_SECONDS,
     tried: dict[str, MeasuredCosts] | None = None,
 ) -> RunEstimate:
-    """What a plan would take, from about so many seconds of trying.
+    """What a plan would take, measured in about this many seconds.
 
     out: the folder that its run would go to. workers: how many share the cores of this machine.
     tried: what was found for other plans, by `costs_like`; what is found for this one is added.

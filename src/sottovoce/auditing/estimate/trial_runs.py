@@ -101,7 +101,7 @@ def try_out(
 ) -> MeasuredCosts:
     """The cost of every key of these works; those for which there is no time are compared with others.
 
-    target: what the works stand on.
+    target: the model that they attack.
     """
     groups = by_key(works)
     if not groups:
@@ -226,7 +226,7 @@ def pass_full_batch(
         gain = min(high, max(low, many / max(few, 1e-9)))
         return Full(gain, round(before + max(0, peak - before) * rows / most))
     free_memory()
-    note = f"a batch of {plan.batch} does not fit into memory and will be halved" if crowded else reason
+    note = f"a batch of {plan.batch} does not fit into memory and will be split" if crowded else reason
     return Full(memory_bytes=peak_bytes(device), note=note)
 
 

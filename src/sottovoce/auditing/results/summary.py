@@ -57,8 +57,8 @@ class Strongest:
 
     item: the attack with the highest leading figure; of equals, the quieter one.
     attacks: how many there are.
-    per_clip: the figures that may lead, where each clip counts as under the attack that did it most harm:
-        it is broken where any attack broke it, and has its highest error rate.
+    per_clip: the figures that may lead, where each clip counts under the attack that harmed it most: it is
+    broken if any attack broke it, and has its highest error rate.
     """
 
     item: CellSummary
@@ -100,7 +100,7 @@ class Summary:
     """Every clip that failed, in whichever cell, each reason once a clip; and each cell that failed whole."""
     groups: list[ComparableCells] = field(default_factory=list)
     outcomes: Mapping[str, Outcomes] = field(default_factory=dict)
-    """What became of every clip, by the id of the cell."""
+    """The outcome of every clip, by the id of the cell."""
     clean: Mapping[str, dict[str, Estimate]] = field(default_factory=dict)
     """By defense, figures of the model before any attack; see `clean_figures`."""
     skipped: Mapping[str, int] = field(default_factory=dict)
@@ -179,7 +179,7 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Summary:
 
 
 def gather(records: Iterable[Record]) -> dict[str, Outcomes]:
-    """What became of every clip, by the name of the cell."""
+    """The outcome of every clip, by the name of the cell."""
     outcomes: defaultdict[str, Outcomes] = defaultdict(Outcomes)
     for record in records:
         outcomes[record.cell].add(record)

@@ -73,18 +73,18 @@ class Executor:
         self._target, self._page = (model, target), None
 
     def clear(self) -> None:
-        """Let go of everything."""
+        """Close everything."""
         self._target = self._corpus = self._page = None
 
     def treat(self, plan: Plan, *, steady: bool) -> None:
-        """Take the plan's model for one that answers the same clips alike, or for one that does not."""
+        """Treat the plan's model as deterministic, or as random."""
         if steady == (self._unsteady == plan.model):
             self._unsteady, self._page = "" if steady else plan.model, None
 
     def target(self, plan: Plan) -> Target:
         """The bare target of a plan; one that does not repeat itself counts as random."""
         if self._target is None or self._target[0] != plan.model:
-            # First let go of the last one: two may not fit on the device.
+            # First close the last one: two may not fit on the device.
             self._target = self._page = None
             self._target = plan.model, open_target(plan.model, self.device)
         bare = self._target[1]
@@ -233,7 +233,7 @@ class Executor:
         return page.metrics
 
     def _face(self, plan: Plan) -> PlanState:
-        """The page of a plan; that of another is torn out."""
+        """Cached state of this plan; evicts the state of any other plan."""
         page = self._page
         if page is None or (page.plan is not plan and page.plan != plan):
             self._page = None

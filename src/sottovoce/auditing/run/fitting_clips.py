@@ -23,7 +23,7 @@ MOST_CLIPS = 240
 
 @dataclass(frozen=True)
 class Batches:
-    """A corpus as batches that can be gone through again and again, loaded anew each time."""
+    """A corpus as batches that can be iterated repeatedly, loaded again each time."""
 
     corpus: Corpus
     target: Target
@@ -72,7 +72,7 @@ def fit_perturbation(
 ) -> Perturbation:
     """The perturbation of a universal cell. target: the bare one."""
     if not isinstance(work.attack, UniversalAttack):
-        raise InputError(f"cell {work.name!r}: expected a universal attack to fit, got another; name one.")
+        raise InputError(f"cell {work.name!r}: expected a universal attack to fit, got one on single clips.")
     clips, _ = fitting_set(plan, corpus, target)
     batches = Batches(clips, work.through, plan.batch, device, plan.longest)
     return work.attack.fit(work.through, batches, work.goal, work.budget, draws=Draws(plan.seed))

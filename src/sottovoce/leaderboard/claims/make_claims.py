@@ -44,7 +44,7 @@ def make_claims(reading: RunReading) -> list[Claim]:
 
 
 def claims_and_clips(reading: RunReading) -> list[tuple[Claim, dict[str, dict[str, WorstByMetric]]]]:
-    """The claims of a run, each with what became of every clip by budget and metric: a claim lists some."""
+    """The claims of a run, each with the outcome of every clip by budget and metric: a claim lists some."""
     if is_object(reading.plan.model):
         raise InputError(
             f"{reading.folder.path}: expected a model that others can open, got {reading.plan.model}, an "
@@ -115,7 +115,7 @@ def name_claim(plan: Plan, defense: str, goal: str) -> str:
 
 
 def without_paths(claim: Claim) -> Claim:
-    """A claim as it is handed on: no path of the machine that it was made on, in the plan neither."""
+    """A claim as it is published: without paths of the machine that it was made on, also in the plan."""
     roots = roots_of(claim.plan.get("data"), claim.plan.get("fit"))
     content = claim.model_dump(mode="json", by_alias=True)
     told = hide_all(content, roots)

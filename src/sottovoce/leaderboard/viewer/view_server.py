@@ -159,7 +159,7 @@ class Handler(BaseHTTPRequestHandler):
         """Another name that leads here is the work of a page elsewhere (DNS rebinding)."""
         name = (self.headers.get("Host") or "").rpartition(":")[0] or (self.headers.get("Host") or "")
         if name not in (HOST, "localhost"):
-            raise HttpError(HTTPStatus.FORBIDDEN, f"This server answers to {HOST} alone.")
+            raise HttpError(HTTPStatus.FORBIDDEN, f"This server only answers to the name {HOST}.")
 
     def _answer(self) -> None:
         address = urlsplit(self.path)

@@ -1,7 +1,7 @@
 """The server: sessions and their clips over HTTP, the page, and the researcher's view.
 
 Listeners are known by a random token alone, and reach nothing but their own session. Clips are ready before
-the first listener comes; what a request costs does not hang on which clip it asks for.
+the first listener comes; the cost of a request does not depend on the clip that it asks for.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def _door() -> CapacityLimiter:
-    """Lets in so many listeners at once; an event loop has one."""
+    """Lets a limited number of listeners in at once; an event loop has one."""
     try:
         return DOOR.get()
     except LookupError:
@@ -117,7 +117,7 @@ def answer(token: Name, body: Answer, request: Request) -> Response:
     """Keep an answer and give out the next screen.
 
     The first answer to a screen stays. Sent again, or with another one, this changes nothing and says where
-    the session stands now: after a lost reply, exactly what the reply said.
+    the session is now: after a lost reply, exactly what the reply said.
     """
     return Response(_replies(request).next_screen(token, body), media_type="application/json")
 

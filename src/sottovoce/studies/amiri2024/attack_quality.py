@@ -34,7 +34,7 @@ from sottovoce.targets.open_target import find_device, open_target
 LEVELS_DB = tuple(range(0, 101, 10))
 STEPS = 10
 STEP = 0.25
-"""Of the radius: two and a half times round the ball in ten steps."""
+"""Step as a share of the radius: ten steps are 2.5 radii."""
 CLIPS = {"mini": 6, "full": 50}
 MODELS = ("keyword", "recogniser")
 SERIES = ("attack", "attack, 16 bits", "white noise")
@@ -59,7 +59,7 @@ class BudgetQuality(NamedTuple):
 
 
 Curves = Mapping[str, Mapping[float, BudgetQuality]]
-"""By series, then by the SNR that was asked for; infinite: the clean clips themselves."""
+"""By series, then by the requested SNR; infinite: the clean clips themselves."""
 
 
 @final
@@ -89,18 +89,18 @@ class QualitySetup:
     def scope(self, study: Study[Any]) -> list[str]:
         models = [f"{name} on {self.data[name]} ({count} clips)" for name, count in self.clips.items()]
         lines = [
-            f"Models: {', '.join(models)}, seed {self.setting['seed']}. They stand in for the paper's "
+            f"Models: {', '.join(models)}, seed {self.setting['seed']}. They replace the paper's "
             "detectors of pathological speech and its patients' recordings.",
             f"PGD with {STEPS} steps in the L-infinity ball eps = ||x|| 10^(-SNR/20) / sqrt(N), without a "
             "random start; the radius that the paper prints does not guarantee the SNR.",
         ]
         if min(self.clips.values()) < 30:
-            lines.append(f"As few as {min(self.clips.values())} clips: far too few to generalise from.")
+            lines.append(f"Only {min(self.clips.values())} clips in places: too few to generalise from.")
         return lines
 
 
 def open_quality(choice: Choice, out: Path | None, device: str, tell: Tell) -> QualitySetup:
-    """Attack at every SNR and measure what came of it."""
+    """Attack at every SNR and measure the results."""
     choice.refuse("A3", "attack", "fit", "batch")
     scale = find_scale(choice.scale).name
     models = MODELS if choice.model is None else (choice.model,)
@@ -136,7 +136,7 @@ def _load(
     bench.unused.update({one.id: one.reason for one in [*failures, *refused]})
     if not kept:
         raise InputError(
-            f"data {corpus.name!r}: expected clips that model {name} can hear, got none; mend the data."
+            f"data {corpus.name!r}: no clip can be used with model {name}; give other clips with --data."
         )
     bench.clips[name], bench.data[name] = len(kept), corpus.name
     return round_clean(collate(kept).to(device), 16)

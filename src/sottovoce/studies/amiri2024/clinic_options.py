@@ -1,4 +1,4 @@
-"""What a clinic could do about attacks on its detector, each with its price and what is left under attack."""
+"""Options for a clinic against attacks on its detector, with clean accuracy and accuracy under attack."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EARS = ("learned", "auditory")
 
 
 class StrongestAtSnr(NamedTuple):
-    """The strongest attacker at one SNR, who picks an attack for each speaker.
+    """The strongest attacker at one SNR, who chooses an attack for each speaker.
 
     cells: the attacks that were picked. heard: the highest P(heard) among these by model of hearing, of those
     models that listened to all of them.
@@ -42,7 +42,7 @@ class StrongestAtSnr(NamedTuple):
 
     @property
     def audible(self) -> bool | None:
-        """Whether any of the ears hears it; None where none was asked."""
+        """Whether any of the ears hears it; None where it was not measured."""
         return max(self.heard.values()) >= HEARD if self.heard else None
 
 
@@ -63,7 +63,7 @@ class Option:
 
     @property
     def worst_unheard(self) -> StrongestAtSnr | None:
-        """Where least is left of attacks that are not heard; one that no ear was asked about may be."""
+        """The strongest of the attacks that are not heard; attacks without a P(heard) count as not heard."""
         quiet = [one for one in self.attacked if not one.audible]
         return min(quiet, key=lambda one: one.left.mean, default=None)
 
@@ -72,7 +72,7 @@ class Option:
         share = f"{100 * self.clean.mean:.0f} %"
         if self.clean.mean <= self.chance:
             luck = f"{100 * self.chance:.0f} %"
-            return f"Of no use here: {share} on clean speech is no better than chance ({luck})."
+            return f"Not usable here: {share} on clean speech is no better than chance ({luck})."
         if not self.attacked:
             return f"Not attacked yet (clean: {share})."
         worst = self.worst_unheard
@@ -81,25 +81,24 @@ class Option:
                 (one for one in self.attacked if not one.audible and one.left.mean < self.chance), key=_level
             )
             text = (
-                f"Do not rely on it: an attack at {first.db} dB{_ears(first)} leaves {_left(first)} "
-                f"(clean: {share})"
+                f"Not robust: an attack at {first.db} dB{_ears(first)} leaves {_left(first)} (clean: {share})"
             )
         elif worst is None or all(one.left.mean >= self.chance for one in self.attacked):
             least = min(self.attacked, key=lambda one: one.left.mean)
-            text = f"Holds: no attack tried leaves less than {_left(least)} (clean: {share})"
+            text = f"Robust: no attack tried leaves less than {_left(least)} (clean: {share})"
         else:
             broken = max((one for one in self.attacked if one.left.mean < self.chance), key=_level)
             text = (
-                f"Holds against what is not heard: {_left(worst)} at {worst.db} dB (clean: {share}); at "
-                f"{broken.db} dB it breaks ({_left(broken)}), and that is heard"
+                f"Robust against inaudible attacks: {_left(worst)} at {worst.db} dB (clean: {share}); at "
+                f"{broken.db} dB it breaks ({_left(broken)}), which is audible"
             )
         if self.certified is not None:
             proven = self.certified[CLAIMED_DB]
             text += (
-                f"; {100 * proven:.0f} % of speakers are proven right at {CLAIMED_DB} dB, whatever the attack"
+                f"; {100 * proven:.0f} % of speakers are certified at {CLAIMED_DB} dB, whatever the attack"
             )
         if self.clean.interval.low <= self.chance:
-            text += f"; {self.clean.interval.n} speakers do not settle even that it beats chance"
+            text += f"; {self.clean.interval.n} speakers are too few to show that it beats chance"
         return text + "."
 
 
@@ -113,7 +112,7 @@ def _left(one: StrongestAtSnr) -> str:
 
 def _ears(one: StrongestAtSnr) -> str:
     if not one.heard:
-        return " (nobody measured whether it is heard)"
+        return " (audibility not measured)"
     return f", which is not heard (P {max(one.heard.values()):.2f}),"
 
 

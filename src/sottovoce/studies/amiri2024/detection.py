@@ -26,11 +26,11 @@ NOTES = (
     "The radius of the attack is eps = ||x|| 10^(-SNR/20) / sqrt(N), which guarantees the SNR; what the "
     "paper prints does not. PGD takes ten steps of a quarter of it from the clean clip, away from the true "
     "label.",
-    "Segments: each half second of the CNN is attacked by itself, as the paper does. Segments overlap, so no "
-    "one recording has all of these perturbations. Whole utterances: one waveform for all segments, which is "
-    "what an attacker would have to find; the paper does not report that.",
-    "16 bits: the same examples as a file holds them. An attack that is smaller than half a step is not "
-    "there any more, so high SNRs are the paper's setting and no attacker's.",
+    "Segments: each half second of the CNN is attacked by itself, as in the paper. Segments overlap, so no "
+    "single recording has all of these perturbations. Whole utterances: one waveform for all segments, which "
+    "is what an attacker has to find; the paper does not report that.",
+    "16 bits: the same examples as 16-bit files. A perturbation below half a step is rounded away, so the "
+    "highest SNRs of the paper are out of reach for an attacker who needs a file.",
     "Left open by the paper: momentum (none here), batch size, and how clean and attacked segments mix in "
     "training (half and half).",
 )
@@ -122,8 +122,8 @@ STUDY = Study(
     id="A",
     title="Detection of pathological speech under attack",
     paper="Amiri and Kodrasi (2024), Tables 1 and 2, Figs. 1 to 4",
-    reports="a CNN tells 76.6 % of speakers right and wav2vec2 82.6 %; attacks at 60 dB, which no measure "
-    "notices, leave both below chance; training on attacks or on noise does not help",
+    reports="a CNN classifies 76.6 % of speakers correctly and wav2vec2 82.6 %; attacks at 60 dB, which no "
+    "measure notices, leave both below chance; training on attacks or on noise does not help",
     open=open_study,
     run=run,
     read=read_study,

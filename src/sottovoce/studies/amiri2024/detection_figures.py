@@ -37,7 +37,7 @@ def drawings(bench: PathologySetup) -> list[StudyFigure]:
         ),
         (
             "quality",
-            "Fig. 2: what is left of attacked clips by SNR; the thin line is no difference",
+            "Fig. 2: quality of attacked clips by SNR; the thin line means no difference",
             _quality(bench),
         ),
         (
@@ -47,7 +47,7 @@ def drawings(bench: PathologySetup) -> list[StudyFigure]:
         ),
         (
             "hardened",
-            "Fig. 4: adversarial training at 60 dB (CNN-A), attacked anew at every SNR",
+            "Fig. 4: adversarial training at 60 dB (CNN-A), attacked at every SNR",
             _levels(bench, HARDENED),
         ),
     ]

@@ -91,11 +91,11 @@ def quality(bench: PathologySetup) -> StudyTable:
             ]
             rows.append((f"{name}, {db} dB", *shown, str(count)))
     return StudyTable(
-        title="What is heard of the attacks by SNR (Fig. 2)",
+        title="Audibility of the attacks by SNR (Fig. 2)",
         columns=("attack", *(one.title for one in JUDGES), "clips"),
         rows=rows,
         note="In floats. Equal clips read STOI 1, PESQ 4.6, CD 0 and fwSSNR 35 dB, which is what the paper "
-        "reports from 60 dB on. P(heard) is a model's; no person was asked.",
+        "reports from 60 dB on. P(heard) is predicted by a model; no listening test was made.",
     )
 
 
@@ -134,7 +134,7 @@ def table_2(bench: PathologySetup) -> StudyTable:
         columns=("noise", "noisy", "paper", "attacked, 60 dB", "paper", "as 16-bit files", "clean speech"),
         rows=rows,
         note="Noises are synthesised stand-ins for the paper's recordings of the same names (QUT-NOISE). "
-        "Test clips have the noise that the network was trained on; segments are attacked. "
+        "Test clips have the same noise as the training clips; segments are attacked. "
         f"{SPREAD.partition(';')[0]}.",
     )
 
@@ -156,24 +156,26 @@ def options_sheet(bench: PathologySetup, options: Sequence[Option]) -> StudyTabl
             )
         )
     return StudyTable(
-        title="What a clinic could do: speaker-level accuracy under the strongest attack, %",
+        title="Options for a clinic: speaker-level accuracy under the strongest attack, %",
         columns=(
             "option", "clean", *(f"{db} dB" for db in OPTION_LEVELS_DB), "P(heard), 60 / 40 / 20 dB",
             "certified at 60 dB", "certified radius", "passes", "speakers",
         ),
         rows=rows,
-        note="Attacks find one waveform. Each speaker is under the attack that leaves least of the right "
-        "answer, at that SNR or a higher one: through the defense (gradients are means over passes) or made "
-        "on the plain CNN, in any ball that was tried, in floats or as a file. Behind noise the same votes "
-        "pick and judge, which leaves a little too few. P(heard): the highest of the attacks so picked, by "
-        f"the keener of two models of hearing; from {HEARD:g} on an attack counts as heard. Certified "
+        note="Each attack finds one waveform. Each speaker counts under the attack that lowers the right "
+        "answer most, at that SNR or a higher one: through the defense (gradients are means over passes) or "
+        "made on the plain CNN, in any of the balls tried, in floats or as a file. Behind noise the same "
+        "votes select and judge, which biases accuracy slightly downwards. P(heard): the highest of the "
+        "selected "
+        f"attacks, by the more sensitive of two models of hearing; from {HEARD:g} on an attack counts as "
+        "heard. Certified "
         "radius: L2 at which half of the speakers are certified.",
     )  # fmt: skip
 
 
 def verdicts(options: Sequence[Option]) -> StudyTable:
     return StudyTable(
-        title="Verdicts, made from these numbers",
+        title="Verdicts from these numbers",
         columns=("option", "verdict"),
         rows=[(one.title, one.verdict()) for one in options],
         note=recommend(options) or "",
@@ -193,9 +195,9 @@ def recommend(options: Sequence[Option]) -> str | None:
     best = max(useful, key=kept)
     share, clean = kept(best)
     if share <= best.chance:
-        return "None of the options that were attacked holds against what is not heard."
+        return "None of the options that were attacked is robust against inaudible attacks."
     return (
-        f"Of these, most is kept under attacks that are not heard by: {best.title} ({100 * share:.0f} %, "
+        f"Most robust of these against inaudible attacks: {best.title} ({100 * share:.0f} %, "
         f"clean {100 * clean:.0f} %)."
     )
 
@@ -213,9 +215,10 @@ def certificates(bench: PathologySetup) -> StudyTable | None:
         title=f"Speakers certified behind Gaussian noise of sigma {bench.setting.sigma:g}, % by SNR",
         columns=("detector", *(f"{db} dB" for db in shown)),
         rows=rows,
-        note="Proven right for every perturbation of each of a speaker's clips at that SNR, with confidence "
-        f"of 99.9 % a clip; {bench.setting.plan.passes:,} passes a clip. It is of the vote of endlessly many "
-        "passes.",
+        note="Certified to be right for every perturbation of each of a speaker's clips at that SNR, with a "
+        f"confidence of 99.9 % per clip; {bench.setting.plan.passes:,} passes per clip. Certificates are "
+        "about "
+        "the vote of infinitely many passes.",
     )
 
 
@@ -246,9 +249,7 @@ def _broken(bench: PathologySetup) -> list[Trend]:
         one = bench.accuracy(kind, make(CLAIMED_DB))
         trend = _beside_chance(f"{name}: below chance at {CLAIMED_DB} dB", one, bench.chance, above=False)
         below = [db for db, found in bench.levels(kind, make).items() if found.mean < bench.chance]
-        since = (
-            f"below chance from {max(below)} dB down" if below else "at no SNR that was tried below chance"
-        )
+        since = f"below chance from {max(below)} dB down" if below else "not below chance at any SNR tried"
         trend = trend if one is None else trend._replace(numbers=f"{trend.numbers}; {since}")
         rows.append(_if_useful(trend, bench.accuracy(kind, CLEAN), bench.chance))
     return rows
@@ -299,7 +300,7 @@ def _noisy(bench: PathologySetup) -> list[Trend]:
     noisy = [one for kind in kinds if (one := bench.accuracy(kind, "noisy"))]
     plain = bench.accuracy(plans.CNN, CLEAN, bench.seeds(kinds[0])) if bench.of(kinds[0]) else None
     first = f"training on noise is no help: below chance at {CLAIMED_DB} dB for every noise"
-    second = "noisy speech is told worse than clean speech, mean over noises"
+    second = "noisy speech is classified worse than clean speech, mean over noises"
     if not left or not noisy or plain is None:
         return [Trend(first, None, "not run"), Trend(second, None, "not run")]
     most, mean = max(one.mean for one in left), sum(one.mean for one in noisy) / len(noisy)

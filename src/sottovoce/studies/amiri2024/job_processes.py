@@ -19,11 +19,11 @@ from sottovoce.studies.amiri2024.jobs import Workshop, run_job
 from sottovoce.studies.study import Tell
 
 FAILED = ".failed"
-# Of glibc's mallopt: from what size on memory is asked of the system anew, and how much freed memory is kept.
+# Of glibc's mallopt: the size from which memory is mapped separately, and how much freed memory is kept.
 _TRIM, _MMAP = -1, -3
 _TRIM_BYTES, _MMAP_BYTES = 2**31 - 1, 2**30
 Open = Callable[[], Workshop]
-"""Opens the workshop anew in another process; must be picklable."""
+"""Opens the workshop in another process; must be picklable."""
 
 
 def run_jobs(
@@ -64,7 +64,7 @@ def run_jobs(
                 tell(done / len(jobs), f"{done} of {len(jobs)} jobs")
     for job, reason in failed.items():
         raise InputError(
-            f"job {job.name} expected to finish, got: {reason}; mend that and give the same command again."
+            f"job {job.name} failed: {reason}; fix that and run the same command again to continue."
         )
 
 
@@ -107,7 +107,7 @@ def _try(shop: Workshop, job: Job) -> str:
     except (SottovoceError, RuntimeError) as error:
         return str(error)
     except Exception as error:
-        # Not foreseen: whoever looks into it wants to know where it happened.
+        # Unexpected: keep the traceback for whoever fixes it.
         traceback.print_exc()
         return f"{type(error).__name__}: {error}"
     return ""
@@ -125,8 +125,8 @@ def _check_needs(shop: Workshop, jobs: Sequence[Job]) -> None:
     for job in jobs:
         if job.needs and job.needs not in asked and not shop.ready(job):
             raise InputError(
-                f"job {job.name} expected {job.needs.name} to be done before it, got no such result; run "
-                f"the jobs of {job.needs.kind} as well."
+                f"job {job.name} needs the result of {job.needs.name}, which is missing; run the jobs of "
+                f"{job.needs.kind} first."
             )
 
 

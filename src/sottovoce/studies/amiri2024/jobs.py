@@ -1,6 +1,6 @@
 """The jobs of study A: each trains in one fold with one seed, attacks what it made, and leaves plain data.
 
-A job is one file, `jobs/NAME.json`, written in one move when it is done, so that a folder can be gone on with
+A job is one file, `jobs/NAME.json`, written atomically when it is done, so that a folder can be continued
 anywhere. Needs no library for audio files or pages.
 """
 

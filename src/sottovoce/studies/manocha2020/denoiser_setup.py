@@ -89,9 +89,11 @@ class DenoiserSetup:
             f"Data {self.setting['data']} ({self.corpus}): {len(self.mixed) // len(TRANCHES_DB)} clips, each "
             f"at {', '.join(f'{db:g}' for db in TRANCHES_DB)} dB, {self.setting['noise']} noise, seed "
             f"{self.seed}.",
-            "The paper asked people which of two they prefer; these are measures, not people. Its denoiser "
-            "was trained on 11,572 sentences for 400 epochs, these briefly on minutes of speech. Ours was "
-            "learned from simulated listeners.",
+            "The paper asked people which of two clips they prefer; these are objective measures. Its "
+            "denoiser "
+            "was trained on 11,572 sentences for 400 epochs, these only briefly on minutes of speech. Our "
+            "metric "
+            "was learned from simulated listeners.",
         ]
 
     def values(self, system: str, judge: str) -> NDArray[np.float64] | None:
@@ -176,11 +178,11 @@ def unheard(corpus: Corpus, parts: Mapping[str, Transform | None]) -> Corpus:
     kept = tuple(entry for entry in corpus if entry.facts.get("speaker", "") not in known - {""})
     if not kept:
         raise InputError(
-            f"corpus {corpus.name!r}: expected speakers that no denoiser was trained on, got none; name "
-            "another corpus."
+            f"corpus {corpus.name!r}: the denoisers were trained on all of its speakers; name another corpus "
+            "with --data."
         )
     lost = len(corpus) - len(kept)
-    note = f"{lost} clips of speakers in training left out" if lost else ""
+    note = f"{lost} clips of training speakers left out" if lost else ""
     return Corpus(corpus.name, kept, "; ".join(filter(None, (corpus.note, note))))
 
 

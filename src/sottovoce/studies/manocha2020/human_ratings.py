@@ -80,10 +80,10 @@ class ValidationSetup:
             f"Listening test {self.setting['data']}: {len(test.items)} items, {len(test.conditions)} "
             f"conditions, {len(test.listeners)} listeners, {min(counts)} to {max(counts)} ratings a clip, "
             f"{test.sample_rate} Hz.",
-            f"The paper: {SETUP}. This is another test, of few clips: intervals are wide.",
+            f"The paper: {SETUP}. This is a different test with few clips: intervals are wide.",
         ]
         if test.unheard:
-            lines.append(f"Rated, but without audio, so not measured: {', '.join(test.unheard)}.")
+            lines.append(f"Rated, but not measured as there is no audio: {', '.join(test.unheard)}.")
         return lines
 
 
@@ -92,8 +92,9 @@ def open_validation(choice: Choice, out: Path | None, device: str, tell: Tell) -
     choice.refuse("M4", "attack", "fit", "clips", "batch")
     if choice.data is None:
         raise InputError(
-            f"study M4 expected people's ratings, got none; give --data {CORPUS}:DIR, a folder with "
-            "ratings.csv and audio/, because no such test comes with the package."
+            f"study M4 needs ratings by people, and none come with sottovoce: give --data {CORPUS}:DIR, a "
+            "folder "
+            "with ratings.csv and audio/."
         )
     test = open_mushra(choice.data.removeprefix(f"{CORPUS}:"))
     scale = find_scale(choice.scale).name

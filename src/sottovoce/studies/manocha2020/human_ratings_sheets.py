@@ -32,14 +32,14 @@ NOTES = (
     "Ours, all variants: learned from answers of simulated listeners (the auditory model), not of people, "
     "and on other clips than these. The auditory model and the masking ear are made from published "
     "psychoacoustics. The shipped weights were not trained on ratings.",
-    "Values are turned so that more is better: 1 is full agreement for every measure. By condition: means "
+    "Signs are chosen so that more is better: 1 is full agreement for every measure. By condition: means "
     "over items. By clip: every item in every condition. Brackets: 95 % interval, bootstrap over items.",
     "Pairs: two conditions of one item, and whether the measure orders them as the mean rating does; a tie "
     "counts half. Clear: the 95 % t interval of the listeners' difference excludes 0.",
     "Clips are aligned before they are measured: by the waveforms where these correlate by 0.7 or more, else "
-    "by the course of the spectrum in steps of 1 ms, because what a vocoder makes up has phases of its own.",
-    "A measure at 16 kHz (PESQ, ViSQOL, DNSMOS, ours) cannot tell a clip from its own version that is cut "
-    "at 8 kHz, which listeners can.",
+    "by the spectrogram in steps of 1 ms, because a vocoder generates its own phases.",
+    "A measure at a sample rate of 16 kHz (PESQ, ViSQOL, DNSMOS, ours) cannot distinguish a clip from its "
+    "version band-limited to 8 kHz, which listeners can.",
 )
 
 
@@ -103,7 +103,7 @@ def with_reference(
             )
             for name in order
         ],
-        note="The reference beside itself: a measure that asks for one has its best value there for nothing.",
+        note="For the hidden reference, a measure with a reference has its best value by definition.",
     )
 
 
@@ -131,7 +131,7 @@ def beside_paper(bench: ValidationSetup, found: Mapping[str, Agreement]) -> Stud
         ),
         rows=rows,
         note="The paper's numbers are Spearman, Pearson and 2AFC accuracy in % on other listening tests: of "
-        "the same kind, not of the same clips. Its MSE is of spectrograms, ours of waveforms.",
+        "the same kind, but with other clips. Its MSE is of spectrograms, ours of waveforms.",
     )  # fmt: skip
 
 
@@ -158,16 +158,16 @@ def calibration(bench: ValidationSetup) -> StudyTable:
             )
         )
     return StudyTable(
-        title="P(heard) beside a proxy of it",
+        title="P(heard) beside a proxy from ratings",
         columns=(
             "ear", "P(heard), codecs", "listeners, codecs", "P(heard), reference", "listeners, reference",
             "mean gap", "Brier score",
         ),
         rows=rows,
         note="A proxy: MUSHRA does not ask whether a clip differs. A listener counts as having heard a "
-        "difference who rates below 90, or below their own rating of the hidden reference. Where nearly "
-        "all do, this says little about clips near the threshold. Mean gap: between P(heard) and the share "
-        "of listeners, over clips.",
+        "difference if they rate the clip below 90, or below their own rating of the hidden reference. If "
+        "nearly all do, this says little about clips near the threshold. Mean gap: between P(heard) and the "
+        "share of listeners, over clips.",
     )  # fmt: skip
 
 
@@ -190,7 +190,7 @@ def conditions(bench: ValidationSetup) -> StudyTable:
         )
     return StudyTable(
         title="Conditions: ratings, and delays that were undone",
-        columns=("condition", "mean rating", "items", "heard (proxy), %", "late by, ms", "told by"),
+        columns=("condition", "mean rating", "items", "heard (proxy), %", "delay, ms", "aligned by"),
         rows=rows,
     )
 

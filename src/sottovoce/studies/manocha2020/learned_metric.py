@@ -99,8 +99,9 @@ class LearnedSetup:
     def scope(self, study: Study[Any]) -> list[str]:
         who = Learned().facts["listeners"]
         return [
-            f"SIMULATED: our metric was trained on answers of {who} listeners, and is judged here on answers "
-            "of simulated ones, who hear through our auditory model. Nothing here is known of people.",
+            f"SIMULATED: our metric was trained on answers of {who} listeners, and is evaluated here on "
+            "answers "
+            "of simulated ones, who hear through our auditory model. Nothing here was tested with people.",
             f"Answers: {self.data}, seed {self.seed}. The paper: about 55,000 answers of people.",
         ]
 
@@ -111,8 +112,8 @@ def open_bench(choice: Choice, out: Path | None, device: str, tell: Tell) -> Lea
     data = choice.data or "embedded"
     if choice.model is not None and not (Path(choice.model).expanduser() / FILES["scratch"]).is_file():
         raise InputError(
-            f"--model {choice.model}: expected the folder of DPAM's published weights, got none with "
-            f"{FILES['scratch']}; name it, or leave it out."
+            f"--model {choice.model}: expected the folder of DPAM's published weights, with "
+            f"{FILES['scratch']}; name that folder, or leave --model out."
         )
     pairs = choice.clips or PAIRS[scale]
     folder = out or default_folder("M3", scale, [data, choice.model or "", pairs, choice.seed])
@@ -150,7 +151,7 @@ def run(bench: LearnedSetup) -> Result:
         drawings=[
             StudyFigure(
                 name="calibration",
-                title="Share of 'different' answers of simulated listeners by the P that an ear gave",
+                title="Share of 'different' answers of simulated listeners by the P(different) of an ear",
                 figure=curves(
                     [("P(different)", "linear", {name: _bins(one.p, pairs) for name, one in heard.items()
                       if one.p is not None and not name.startswith("DPAM")})],
@@ -165,12 +166,14 @@ def run(bench: LearnedSetup) -> Result:
             "checks": {name: one._asdict() for name, one in checks.items()},
         },
         notes=[
-            "Simulated answers throughout. The auditory model is what simulated listeners hear with; they "
-            "differ from it by their sensitivity, by chance near threshold and by lapses. Its figures are "
-            "about the best that can be had.",
+            "All answers are simulated. Simulated listeners hear with the auditory model; they differ from "
+            "it in "
+            "sensitivity, by chance near the threshold and by lapses. Its figures are about the best "
+            "possible.",
             "The paper's column is its Table 2, 2AFC accuracy on 1,210 simulated triplets judged by people: "
-            "which of two is nearer to a reference. Ours: of two changes of one reference along one path, "
-            "the stronger one is put further away.",
+            "which of two clips is closer to a reference. Ours: how often, of two changes of one reference "
+            "along "
+            "one path, the stronger one gets the larger distance.",
         ],
     )  # fmt: skip
 
@@ -312,7 +315,7 @@ def _answer_sheet(
 def _check_sheet(checks: Mapping[str, KnownAnswers]) -> StudyTable:
     words = {True: "yes", False: "NO", None: MISSING}
     return StudyTable(
-        title="Changes whose answer is known",
+        title="Changes with a known answer",
         columns=(
             "ear", "noise at 40 dB", "half the gain", "shift by 1 sample", "shift by 1 ms",
             "alone or in a batch, %", "P at distance 0", "P never falls",
@@ -332,16 +335,14 @@ def _check_sheet(checks: Mapping[str, KnownAnswers]) -> StudyTable:
         ],
         note=f"Means over {CHECK_CLIPS} spoken prompts of {CHECK_SECONDS:g} s. White noise at 40 dB SNR in "
         "the ear's own unit (ours and the auditory model: just noticeable differences), then distances as "
-        "multiples of it: half the gain is clearly heard, a shift is not. DPAM is run one clip at a time "
-        "here; its authors' code takes statistics over whatever is in the batch.",
+        "multiples of it: half the gain is clearly audible, a shift is not. DPAM is run one clip at a time "
+        "here; its authors' code computes statistics over the batch.",
     )  # fmt: skip
 
 
 def _goal_sheet(goals: list[Trend]) -> StudyTable:
     plain = trend_sheet(goals)
-    return StudyTable(
-        title="What is asked of a metric", columns=("goal", *plain.columns[1:]), rows=plain.rows
-    )
+    return StudyTable(title="Requirements on a metric", columns=("goal", *plain.columns[1:]), rows=plain.rows)
 
 
 def _share(value: float) -> str:
@@ -354,7 +355,7 @@ def _trends(figures: Mapping[str, EarFigures], checks: Mapping[str, KnownAnswers
     told = ", ".join(f"{name} {value:.3f}" for name, value in ours.items())
     trends = [Trend("training on answers beats features of classifiers (AUC)", least > ours["pre"], told)]
     mine = checks["ours, scratch"]
-    claim = "a shift of one sample is nearer than faint noise and than half the gain"
+    claim = "a shift of one sample has a smaller distance than faint noise and than half the gain"
     numbers = f"{mine.shift_one:.3f} and {mine.gain:.2f} times noise at 40 dB"
     trends.append(Trend(f"ours: {claim}", mine.shift_one < min(1.0, mine.gain), numbers))
     if "DPAM, scratch" in checks:

@@ -45,10 +45,12 @@ def run(bench: DenoiserSetup) -> Result:
     folder = bench.folder / "M5" / "pairs"
     count = export_pairs(bench, OURS, rivals_of(OURS, bench), folder) if OURS in bench.heard else 0
     notes = [
-        "Every clip is in every tranche, in another noise each time. Intervals are over clips. P(heard) "
-        "and the learned distance are between clean and cleaned clips, by the learned ear, which was learned "
-        "from simulated listeners: a denoiser that was trained with it is judged by its own teacher there. "
-        "What is left of noise at these SNRs is heard for sure, so P(heard) hardly tells systems apart; the "
+        "Every clip is in every tranche, with a different noise each time. Intervals are over clips. "
+        "P(heard) "
+        "and the learned distance are between clean and denoised clips, by the learned ear, which was "
+        "trained "
+        "on simulated listeners: a denoiser that was trained with it as its loss has an advantage there. "
+        "The noise left at these SNRs is always audible, so P(heard) hardly separates the systems; the "
         "distance does.",
     ]
     if _known(means[HEARD]) and _certain(means[HEARD]):
@@ -69,7 +71,7 @@ def run(bench: DenoiserSetup) -> Result:
         drawings=[
             StudyFigure(
                 name=judge,
-                title=f"{MEASURES[judge]} by the SNR of the noisy clip; measures, not people",
+                title=f"{MEASURES[judge]} by the SNR of the noisy clip (objective measures)",
                 figure=_figure(judge, means[judge]),
             )
             for judge in ("pesq", "distance")
@@ -125,11 +127,11 @@ def _cell(found: Interval, digits: int) -> str:
 
 
 def _trends(bench: DenoiserSetup) -> list[Trend]:
-    """The paper's claims are of preference; PESQ stands in for people."""
+    """The paper's claims are about preference; PESQ is used in place of people."""
     trends = [_better(bench, OURS, rival, None) for rival in RIVALS]
     trends += [_better(bench, OURS, "features", db) for db in TRANCHES_DB]
     gains = [_gain(bench, OURS, "features", db) for db in (TRANCHES_DB[0], TRANCHES_DB[-1])]
-    claim = f"{TITLES[OURS]}: gains most on {TITLES['features']} in the easy tranche (PESQ, a proxy)"
+    claim = f"{TITLES[OURS]}: largest gain over {TITLES['features']} in the easy tranche (PESQ, a proxy)"
     if any(gain is None or math.isnan(gain.value) for gain in gains):
         return [*trends, Trend(claim, None, "not run")]
     hard, easy = (gain.value for gain in gains if gain is not None)
@@ -143,7 +145,7 @@ def _others(bench: DenoiserSetup) -> StudyTable:
     for one, other in two:
         gain = _gain(bench, one, other, None)
         numbers = MISSING if gain is None or math.isnan(gain.value) else _signed(gain)
-        rows.append((f"{TITLES[one]}, less {TITLES[other]}", numbers))
+        rows.append((f"{TITLES[one]} minus {TITLES[other]}", numbers))
     return StudyTable(title="Further differences in PESQ", columns=("systems", "difference"), rows=rows)
 
 

@@ -65,8 +65,9 @@ class PerturbationSetup:
         return [
             f"Data {self.data} ({self.note}), {len(self.clips)} clips, seed {self.seed}.",
             "Noises and room responses are synthesised; the paper took noises from ESC-50 and measured "
-            "responses. How strengths run through a range, and what EQ amounts mean, the paper does not say: "
-            "both are ours.",
+            "responses. The paper does not say how strengths map to a range, or what EQ amounts mean: both "
+            "are our "
+            "choice.",
         ]
 
     @property
@@ -150,13 +151,15 @@ def run(bench: PerturbationSetup) -> Result:
             },
         },
         notes=[
-            "SNR: over the clip's own length. DRR and RT60: of what becomes of an impulse, the RT60 by "
+            "SNR: over the clip's own length. DRR and RT60: of the impulse response, the RT60 by "
             "backward integration from -5 to -35 dB. Bit rate: size of a stream of 20 s; MP3 at 16 kHz has 8 "
-            "to 160 kbit/s, and the nearest of them is taken. Levels: different samples of a ramp; the "
-            "nearest odd number is taken. EQ: the middle band of white noise against the low one, in 20 dB. "
-            "Pops and dropouts: samples of white noise that changed. Griffin-Lim: the iterations are run as "
-            "asked, and what is found is the log-spectral distance.",
-            "Distance: RMS difference of log magnitudes (25 ms) in dB, cells below -80 dB held there.",
+            "to 160 kbit/s, and the nearest rate is used. Levels: different samples of a ramp; the "
+            "nearest odd number is used. EQ: the middle band of white noise relative to the low one, in "
+            "units of "
+            "20 dB. Pops and dropouts: number of samples of white noise that changed. Griffin-Lim: the "
+            "number of "
+            "iterations as set, and the measured log-spectral distance.",
+            "Distance: RMS difference of log magnitudes (25 ms) in dB, with a floor at -80 dB.",
         ],
     )
 
@@ -203,11 +206,11 @@ def _figure_sheet(found: dict[str, list[tuple[float, list[float]]]]) -> StudyTab
             cells = [f"{asked:.3g} / {_spread(values)}" for asked, values in found[name]]
             rows.append((name, category, part.range.unit or "of 20 dB", *cells))
     return StudyTable(
-        title="Asked / found, by strength (Table 1)",
+        title="Set / measured, by strength (Table 1)",
         columns=("perturbation", "category", "unit", *(f"{strength:g}" for strength in STRENGTHS)),
         rows=rows,
-        note="Found: on every clip, smallest to largest where they differ in the third digit. Griffin-Lim: "
-        "iterations / log-spectral distance in dB.",
+        note="Measured: on every clip, smallest to largest where they differ in the third digit. "
+        "Griffin-Lim: iterations / log-spectral distance in dB.",
     )
 
 

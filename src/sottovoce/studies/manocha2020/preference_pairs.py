@@ -48,7 +48,7 @@ def export_pairs(bench: DenoiserSetup, ours: str, rivals: Sequence[str], folder:
         _table(folder / "pairs.csv", PAIR_COLUMNS, sorted(pairs))
         _table(folder / "key.csv", KEY_COLUMNS, sorted(keys))
     except OSError as error:
-        raise StoreError(f"{folder}: expected to write here, got {error}; choose another --out.") from None
+        raise StoreError(f"cannot write to {folder}: {error}; choose another folder with --out.") from None
     return len(pairs)
 
 

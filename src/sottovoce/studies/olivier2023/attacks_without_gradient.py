@@ -101,13 +101,13 @@ def _removal(bench: AsrSetup) -> StudyTable:
         title="Attacks by removal, WER in % (Fig. D.1)",
         columns=("size", "clean", *_shown().values(), "clips"),
         rows=rows,
-        note="All of the energy that the SNR allows is taken away.",
+        note="The attacks remove all of the energy that the SNR allows.",
     )
 
 
 def _least(bench: AsrSetup) -> StudyTable:
     return StudyTable(
-        title="The least that makes a transcript worse",
+        title="Smallest removal that makes a transcript worse",
         columns=("attack", "transcripts made worse, %", "SNR of those, dB", "clips"),
         rows=[
             (
@@ -141,8 +141,8 @@ def _universal(bench: AsrSetup) -> StudyTable:
         title="One perturbation for all clips, WER in %, on clips that it was not fitted on",
         columns=("size", "clean", "universal", "white noise of the same size", "clips"),
         rows=rows,
-        note="The paper lists this attack without a table. White noise is measured on those of the clips "
-        "that the attacks by removal had too.",
+        note="The paper lists this attack without a table. White noise is measured on the clips that the "
+        "attacks by removal used too.",
     )
 
 

@@ -38,7 +38,7 @@ LOUD = next(iter(MATCHED))
 UNDEFENDED = SMOOTHED[0].paper
 EDGES = (1000.0, 2000.0, 4000.0)
 ATTACKS = ("pgd", "apgd")
-STRONGEST = "Each clip is under the stronger of PGD and AutoPGD, where both were run."
+STRONGEST = "Each clip counts under the stronger of PGD and AutoPGD, where both were run."
 
 
 def run(bench: AsrSetup) -> Result:
@@ -79,8 +79,8 @@ def run(bench: AsrSetup) -> Result:
             "The thesis's waveforms lie in [0, 1], ours in [-1, 1]: its eps .003, 1 and .02 and its sigma .1 "
             "and .15 are .006, 2 and .04, and .2 and .3 here. Clips of speakers and sounds are scaled to a "
             "peak of .9.",
-            "Smoothed classifiers answer with the majority of 16 passes; gradients are means over 16.",
-            "Accuracy under attack is what these attacks leave: a stronger one may leave less.",
+            "Smoothed classifiers answer with the majority of 16 passes; gradients are means over 16 passes.",
+            "Accuracy under attack is an upper bound: a stronger attack may leave less.",
             *(
                 []
                 if _speaking(bench)
@@ -159,7 +159,7 @@ def _transfers(bench: AsrSetup) -> StudyTable:
             (*pair, percent_interval(_moved(bench, pair)), as_printed(paper))
             for pair, paper in TABLE_7_4.items()
         ],
-        note="Names as in the thesis; our ideal low-pass keeps 5 %, as the text of section 7.5 has it.",
+        note="Names as in the thesis; our ideal low-pass keeps 5 %, as in the text of section 7.5.",
     )
 
 
@@ -246,11 +246,11 @@ def _places(bench: AsrSetup, examples: Mapping[str, Sequence[PowerSpectra]]) -> 
         accuracy = percent_interval(found(bench.records(f"spectra-{one.variant}", "pgd"), "accuracy"))
         rows.append((one.paper, *shares, accuracy, str(len(some))))
     return StudyTable(
-        title="Where perturbations of speaker models lie: % of their energy",
+        title="Energy of perturbations of speaker models by frequency, %",
         columns=("defense", *(f"below {hz / 1000:g} kHz" for hz in EDGES), "accuracy, %", "clips"),
         rows=rows,
-        note="No table of the thesis. MAD noise of .3 is weaker than Gaussian noise of .2 below 3.7 kHz, and "
-        "there is hardly any below 1 kHz: an attack that goes through it can move there.",
+        note="Not in the thesis. MAD noise of .3 is weaker than Gaussian noise of .2 below 3.7 kHz, and "
+        "there is hardly any below 1 kHz: an adaptive attack can use those frequencies.",
     )
 
 

@@ -32,9 +32,9 @@ def run(bench: AsrSetup) -> Result:
     return Result(
         sheets=[
             StudyTable(
-                title="A forced text before and after it is hidden",
+                title="A forced text before and after the masking stage",
                 columns=(
-                    *("what is added", "texts forced, %", "WER to the target, %", "SNR, dB"),
+                    *("perturbation", "texts forced, %", "WER to the target, %", "SNR, dB"),
                     *("audible cells, %", "excess, dB", "clips"),
                 ),
                 rows=[
@@ -57,7 +57,7 @@ def run(bench: AsrSetup) -> Result:
         drawings=[
             StudyFigure(
                 name="audible",
-                title="Cells of the spectrum that rise above what the clip masks, % with 95 % interval",
+                title="Time-frequency cells above the masking threshold of the clip, % with 95 % interval",
                 figure=bars({k: v for k, v in shares.items() if v}, {}, label="audible cells, %", top=None),
             )
         ],

@@ -42,12 +42,12 @@ def run(bench: AsrSetup) -> Result:
     return Result(
         sheets=[
             _sheet("WER by true language, %, attacked clip by clip at 45 dB (Fig. 5.3)", wers),
-            _sheet("Clips in which the wanted language is heard, %, at 45 dB", heard),
+            _sheet("Clips in which the target language is detected, %, at 45 dB", heard),
             _sheet(
                 "One perturbation for all clips, 40 dB, %, on clips that it was not fitted on", one_for_all
             ),
             StudyTable(
-                title="What the paper says of Whisper medium",
+                title="The paper's results for Whisper medium",
                 columns=("languages", "paper"),
                 rows=list(CONFUSION.items()),
                 note="Fig. 5.3 has no numbers in its text beyond these.",
@@ -65,8 +65,8 @@ def run(bench: AsrSetup) -> Result:
         ],
         values={"wer": wers, "heard": heard, "universal": one_for_all},
         notes=[
-            "A clip in the wanted language already is not attacked. WER by Whisper's normaliser, against the "
-            "true transcripts.",
+            "Clips that are already in the target language are not attacked. WER after Whisper's normaliser, "
+            "against the reference transcripts.",
         ],
     )
 

@@ -80,13 +80,16 @@ def run(bench: AsrSetup) -> Result:
             "rover_ms": timed,
         },
         notes=[
-            "Corpus WER by Whisper's normaliser, against the true transcripts; it can pass 100 % where words "
-            "are added.",
+            "Corpus WER after Whisper's normaliser, against the reference transcripts; it can exceed 100 % "
+            "when "
+            "words are added.",
             "RS: randomised smoothing. AUG: trained on noise. ASNR: enhancement. Behind noise, gradients are "
             "means over 16 passes and go through the enhancement.",
             "On the embedded strings .045 and .063 are as far below the clips as the thesis's .01 and .02 "
-            "below its own, about 12 and 9 dB; .01 and .02 are 25 and 19 dB there. Strings of a pack may be "
-            "quieter: then the same noise is nearer to the clips.",
+            "are below "
+            "its own, about 12 and 9 dB; .01 and .02 would be 25 and 19 dB. Strings of a pack may be "
+            "quieter: then "
+            "the same noise means a lower SNR.",
             "Tables 7.2 and E.2 of the thesis do not agree on clean clips (11 and 9 % for its trained "
             "defense at .01); the second row of Table E.1 is that of RS + ASNR + ROVER at .01 in Table E.2.",
         ],
@@ -94,7 +97,7 @@ def run(bench: AsrSetup) -> Result:
 
 
 def _by_size(rows: Mapping[Key, Cells]) -> list[StudyFigure]:
-    """The rows of Fig. 7.1: the parts of a defense lie too close to each other to be told apart."""
+    """The rows of Fig. 7.1: the lines of parts of a defense are too close together to be distinguished."""
     drawn = {key: cells for key, cells in rows.items() if not key[0] or key[1] in (SHELF, TRAINED)}
     if not drawn:
         return []
@@ -153,8 +156,8 @@ def _natural(bench: AsrSetup) -> StudyTable:
             "paper, clean", "paper, .01", "paper, .02",
         ),
         rows=rows,
-        note=f"{count} clips. One sentence is one pass. Majority and average: of {MANY} passes at full "
-        f"scale, as in the thesis, of {VOTES} at mini. The thesis's model is DeepSpeech2.",
+        note=f"{count} clips. One sentence is one pass. Majority and average: over {MANY} passes at full "
+        f"scale, as in the thesis, over {VOTES} at mini. The thesis's model is DeepSpeech2.",
     )  # fmt: skip
 
 
@@ -176,7 +179,7 @@ def _counted(bench: AsrSetup) -> dict[int, list[Record]]:
 def _votes(bench: AsrSetup, timed: Mapping[int, float]) -> StudyTable:
     counted = _counted(bench)
     return StudyTable(
-        title="ROVER by its passes (Fig. E.1)",
+        title="ROVER by the number of passes (Fig. E.1)",
         columns=("passes", "WER, %", "time of the vote, ms", "clips"),
         rows=[
             (
@@ -187,9 +190,9 @@ def _votes(bench: AsrSetup, timed: Mapping[int, float]) -> StudyTable:
             )
             for count, records in counted.items()
         ],
-        note="Time: one vote over hypotheses of 20 words with each fifth one wrong, where this page was "
-        "made, without the model. The thesis's figure has no numbers in its text; above 50 passes its "
-        "program refuses.",
+        note="Time: one vote over hypotheses of 20 words with every fifth one wrong, without the model, on "
+        "the machine that made this page. The thesis's figure has no numbers in its text; its program "
+        "refuses more than 50 passes.",
     )
 
 

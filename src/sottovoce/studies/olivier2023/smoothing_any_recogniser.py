@@ -51,8 +51,9 @@ def run(bench: AsrSetup) -> Result:
             for name, cells in runs.items()
         },
         notes=[
-            "Corpus WER by Whisper's normaliser, against the true transcripts. Fig. 7.2 has no numbers in "
-            "its text; what stands beside ours is Table E.2 at .02.",
+            "Corpus WER after Whisper's normaliser, against the reference transcripts. Fig. 7.2 has no "
+            "numbers in "
+            "its text; the values beside ours are from Table E.2 at .02.",
             "Smoothing with sigma .02 on LibriSpeech, as in the thesis, and .063 elsewhere, which is as far "
             "below the embedded strings. Gradients are means over 16 passes, through noise and enhancement.",
         ],
@@ -90,7 +91,7 @@ def _trends(bench: AsrSetup, runs: dict[str, Cells]) -> list[Trend]:
     claim = "smoothing lowers the WER under attack"
     trends = [lower(claim, less(every["smoothed"], every["bare"], "wer"), "points of WER, all SNRs together")]
     bare, smoothed = points(runs["bare"]), points(runs["smoothed"])
-    claim = "half of the words wrong takes a louder attack than on the bare model"
+    claim = "a WER of 50 % takes a louder attack than on the bare model"
     if not bare or not smoothed:
         return [*trends, Trend(claim, None, "not run")]
     before, after = crossing_db(bare, HALF), crossing_db(smoothed, HALF)

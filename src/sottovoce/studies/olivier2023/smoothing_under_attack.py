@@ -40,7 +40,7 @@ def title(key: Key) -> str:
 
 
 def papers(key: Key) -> list[Key]:
-    """The thesis's rows that stand beside ours."""
+    """The thesis's rows beside ours."""
     sigma, name = key
     if key == BARE:
         return [(0.0, "DeepSpeech2")]
@@ -107,8 +107,8 @@ def forced_sheet(bench: AsrSetup) -> StudyTable:
             "paper", "texts forced, %", "clips",
         ),
         rows=rows,
-        note="SNR over all clips: of the quietest example that forces its text, else of the nearest try. "
-        "Where few texts are forced it does not tell what forcing one takes.",
+        note="SNR over all clips: of the quietest example that forces its text, else of the closest attempt. "
+        "If few texts are forced, it does not show what SNR forcing takes.",
     )  # fmt: skip
 
 
@@ -155,11 +155,11 @@ def used_sheet(rows: Mapping[str, Cells]) -> StudyTable:
         used = {float(cell.budget.settings["db"]): found(records, "snr") for cell, records in cells}
         lines.append((name, *(_level(used.get(level)) for level in SNRS_DB)))
     return StudyTable(
-        title="SNR that PGD ended at, dB",
+        title="SNR that PGD reached, dB",
         columns=("defense", *(f"asked: {level} dB" for level in SNRS_DB)),
         rows=lines,
-        note="Mean over clips. Steps that turn at random add up to less than steps that agree: where the SNR "
-        "is above the one asked for, more steps would do more.",
+        note="Mean over clips. Steps in random directions add up to less than steps that agree: if the SNR "
+        "is above the requested one, more steps would help.",
     )
 
 
@@ -192,7 +192,7 @@ def unaware_sheet(bench: AsrSetup) -> StudyTable:
 
 def louder(bench: AsrSetup, key: Key) -> Trend:
     """Whether an attacker who wants half of the words wrong must be louder than against the bare model."""
-    claim = f"{title(key)}: half of the words wrong takes a louder attack than on the bare model"
+    claim = f"{title(key)}: a WER of 50 % takes a louder attack than on the bare model"
     bare, defended = (points(row_cells(bench, one, "pgd")) for one in (BARE, key))
     if not bare or not defended:
         return Trend(claim, None, "not run")
@@ -200,7 +200,7 @@ def louder(bench: AsrSetup, key: Key) -> Trend:
     before, after = crossing_db(bare, HALF), crossing_db(defended, HALF)
     numbers = f"bare {at_least(before, edge)}, defended {at_least(after, edge)}"
     if before == after:
-        return Trend(claim, None, f"{numbers}: the sizes that were run do not tell")
+        return Trend(claim, None, f"{numbers}: undecided with the sizes that were run")
     return Trend(claim, loudness(after) > loudness(before), numbers)
 
 

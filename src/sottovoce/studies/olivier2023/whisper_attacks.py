@@ -16,7 +16,7 @@ from sottovoce.studies.study import Result, Study, StudyFigure, StudyTable
 
 @dataclass(frozen=True)
 class WhisperRow:
-    """A row of the table: where its records are, and the column of Table 5.2 that it stands beside."""
+    """A row of the table: where its records are, and the matching column of Table 5.2."""
 
     title: str
     run: str
@@ -71,9 +71,10 @@ def run(bench: AsrSetup) -> Result:
             "forced_snr_db": found(forced, "snr", reached),
         },
         notes=[
-            "Corpus WER by Whisper's normaliser, against the true transcripts; it can pass 100 % where words "
-            "are added.",
-            "PGD climbs the loss of what the model itself wrote for the clean clip.",
+            "Corpus WER after Whisper's normaliser, against the reference transcripts; it can exceed 100 % "
+            "when "
+            "words are added.",
+            "PGD maximises the loss of the model's own transcript of the clean clip.",
             f"Texts that were forced in floats but not as 16-bit files: {lost_by_rounding(forced)}.",
         ],
     )

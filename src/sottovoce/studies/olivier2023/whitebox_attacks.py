@@ -58,8 +58,9 @@ def run(bench: AsrSetup) -> Result:
             ],
         },
         notes=[
-            "Corpus WER by Whisper's normaliser, against the true transcripts; it can pass 100 % where words "
-            "are added. The paper's Fig. 5.1 has no numbers in its text.",
+            "Corpus WER after Whisper's normaliser, against the reference transcripts; it can exceed 100 % "
+            "when "
+            "words are added. The paper's Fig. 5.1 has no numbers in its text.",
         ],
     )
 
@@ -96,11 +97,11 @@ def _forced(model: str, wer: Interval | None, records: list[Record]) -> StudyTab
         for name, row in TABLE_5_1.items()
     ]
     return StudyTable(
-        title="Texts that were forced (Table 5.1, Carlini & Wagner)",
+        title="Forced texts (Table 5.1, Carlini & Wagner)",
         columns=("model", "output", "clean WER, %", "WER to the target, %", "SNR, dB", "accuracy, %"),
         rows=[ours, *paper],
-        note=f"Ours on {len(records)} clips. A low WER to the target means that the attack succeeds; our SNR "
-        "is the mean over successes.",
+        note=f"Ours on {len(records)} clips. A low WER to the target means that the attack succeeded; our "
+        "SNR is the mean over successes.",
     )
 
 

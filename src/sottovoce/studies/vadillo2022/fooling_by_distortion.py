@@ -31,14 +31,14 @@ def run(bench: UniversalSetup) -> Result:
     by_level: dict[str, Curve] = {}
     fitted = bench.perturbations()
     for place, (label, perturbations) in enumerate(fitted.items()):
-        bench.tell(place / len(fitted), f"turning {label} up and down")
+        bench.tell(place / len(fitted), f"scaling the perturbation of {label}")
         if audible(perturbations):
             clips, one = bench.valid(label), perturbations[best(perturbations)]
             by_norm[label] = sweep(bench, clips, L2_NORMS, partial(_at_norm, one))
             by_level[label] = sweep(bench, clips, LEVELS_DB, partial(_at_level, one))
     silent = [label for label in fitted if label not in by_norm]
     notes = [
-        "Each class has the perturbation that does best on its own training set, turned up and down.",
+        "Each class has the perturbation that does best on its own training set, scaled up and down.",
         "The paper shows Fig. 2 without numbers in its text: the ratio rises with the distortion.",
     ]
     if silent:

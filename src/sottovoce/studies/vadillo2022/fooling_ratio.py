@@ -56,8 +56,10 @@ def run(bench: UniversalSetup) -> Result:
         ],
         values={"classes": {label: asdict(row) for label, row in rows.items()}},
         notes=[
-            "Fooling ratio: the share of clips of a class whose decision changes, heard right before or not.",
-            "Max is of the perturbation that does best on its own training set, mean is over all of a class.",
+            "Fooling ratio: the share of clips of a class whose decision changes, whether or not it was "
+            "right before.",
+            "Max: the perturbation that does best on its own training set. Mean: over all perturbations of a "
+            "class.",
         ],
     )
 
@@ -112,7 +114,7 @@ def _in_floats(rows: dict[str, FoolingRow], kind: Literal["max", "mean"]) -> Stu
 
 def _as_files(rows: dict[str, FoolingRow]) -> StudyTable:
     return StudyTable(
-        title="The same as 16-bit files, %, and what it was found with",
+        title="The same as 16-bit files, %, and how it was fitted",
         columns=(
             "class",
             "max train",

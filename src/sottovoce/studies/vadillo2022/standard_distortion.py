@@ -21,9 +21,9 @@ def run(bench: UniversalSetup) -> Result:
         if len(heard) < len(perturbations):
             silent.append(f"{label} {len(perturbations) - len(heard)} of {len(perturbations)}")
     found = {label: (mean(values), rate(values < ACCEPTED_DB)) for label, values in levels.items()}
-    notes = ["dB_x,max(v): the peak of the perturbation under the peak of the clip; lower is quieter."]
+    notes = ["dB_x,max(v): the peak of the perturbation relative to the peak of the clip; lower is quieter."]
     if silent:
-        notes.append(f"Left out, because they fooled no clip and are all zeros: {', '.join(silent)}.")
+        notes.append(f"Left out, as they fooled no clip and are all zeros: {', '.join(silent)}.")
     return Result(
         sheets=[_sheet(found)],
         drawings=[

@@ -133,7 +133,7 @@ def make_material(
     if pack.sample_rate != SAMPLE_RATE:
         raise InputError(f"expected a pack at {SAMPLE_RATE} Hz, got {pack.sample_rate}; pack it again.")
     if not all(pack.speakers.tolist()):
-        raise InputError("expected a pack that names its speakers, got clips without; pack such a corpus.")
+        raise InputError("the pack does not name the speakers of its clips; pack a corpus that does.")
     splits = split_speakers(pack.speakers.tolist())
     place = torch.device(device)
     mixers = {}
@@ -150,7 +150,7 @@ def make_material(
 
 
 def make_noises(each: int, split: str, processes: int | None = None) -> list[NDArray[np.int16]]:
-    """So many noises of every kind, and more of steady ones, 2 to 4 s; a split has ids of its own."""
+    """`each` noises of every kind, and more of steady ones, 2 to 4 s; each split has its own ids."""
     names = [
         (kind, f"denoiser/{split}/{kind}-{number:03d}")
         for kind in (*KINDS, *recipes.RECIPES, COLOURED)

@@ -1,7 +1,7 @@
 """The folder that holds everything the embedded recogniser is trained and tested on.
 
-A pack is a few `part-N.npz` files. Its items are single spoken words, which training strings together anew in
-each batch, and whole sentences read by synthetic voices. Training items travel as 8-bit mu-law, the others
+A pack is a few `part-N.npz` files. Its items are single spoken words, which training concatenates at random
+in each batch, and whole sentences read by synthetic voices. Training items travel as 8-bit mu-law, the others
 as they are; both as differences, which deflate to about two thirds.
 """
 
@@ -164,7 +164,7 @@ def load_pack(folder: Path) -> RecogniserPack:
     """All parts of a folder as one pack."""
     paths = sorted(folder.glob("part-*.npz"))
     if not paths:
-        raise InputError(f"{folder} has no part-N.npz; make them with tools/pack_recogniser.py.")
+        raise InputError(f"{folder} has no files part-N.npz; make them with tools/pack_recogniser.py.")
     return join([load_part(path) for path in paths])
 
 

@@ -35,8 +35,9 @@ class CertifyRun:
         first = Defense.parse(self.plan.defense).transforms[0]
         if not isinstance(first, Gaussian) or first.sigma is None:
             raise InputError(
-                f"expected Gaussian noise of a fixed sigma first, got {self.plan.defense!r}; make the "
-                "certificates anew."
+                f"expected a defense that starts with Gaussian noise of a fixed sigma, got "
+                f"{self.plan.defense!r}; run "
+                "the certificates again."
             )
         return first.sigma
 
@@ -72,13 +73,11 @@ class CertifySetup:
         counts = {name: len(run.records) for name, run in self.runs.items()}
         lines = [
             f"Model {models}, data {data}, seed {', '.join(sorted({str(plan.seed) for plan in plans}))}.",
-            f"The paper: {SETUP['O16']}. Models, data, sigmas and passes are our own.",
+            f"The paper: {SETUP['O16']}. Models, data, sigmas and passes are our choice.",
             f"Clips: {', '.join(f'{name} {count}' for name, count in counts.items())}.",
         ]
         if counts and min(counts.values()) < FEW_CLIPS:
-            lines.append(
-                f"As few as {min(counts.values())} clips to judge on: far too few to generalise from."
-            )
+            lines.append(f"Only {min(counts.values())} clips in places: too few to generalise from.")
         absent = [name for name in names_of_certificates() if name not in counts]
         return lines + ([f"Not run: {', '.join(absent)}."] if absent else [])
 
@@ -112,7 +111,8 @@ def read_certificates(folder: Path) -> CertifySetup:
                 runs[name] = CertifyRun(CertifyPlan(**settings), list(CertifyFolder(place).records()))
     if not runs:
         raise InputError(
-            f"study O16 expected a folder with certificates of {', '.join(names_of_certificates())}, got "
-            f"none in {str(folder)!r}; name the folder that holds them."
+            f"{str(folder)!r} has no certificates of {', '.join(names_of_certificates())}, which study O16 "
+            "shows; "
+            "name the folder that holds them."
         )
     return CertifySetup(folder, runs)

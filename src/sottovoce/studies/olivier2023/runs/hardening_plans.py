@@ -156,7 +156,7 @@ def asr_sigmas(ask: Ask) -> tuple[float, ...]:
 
 
 def asr_walls(sigma: float) -> dict[str, str]:
-    """Rows of Table 7.6 at a deviation that stands for its .01."""
+    """Rows of Table 7.6 at a deviation that corresponds to its .01."""
     return {
         "Gaussian smoothing (.01)": off_the_shelf(sigma),
         "MAD smoothing (.01)": off_the_shelf(sigma, kind="mad"),

@@ -147,17 +147,15 @@ class AsrSetup:
             *(f"Data: {note}." for note in sorted(notes)),
             f"NOT the paper's {others}. The paper: {SETUPS[self.study]}."
             if others
-            else f"The paper: {SETUPS[self.study]}. The choice of clips is our own.",
+            else f"The paper: {SETUPS[self.study]}. The clips are our choice.",
             *self._shortened(full),
         ]
         if any(run.plan.bits for run in self.runs.values()):
-            lines.append("Examples are judged as saved, rounded to 16 bits; the paper's are floats.")
+            lines.append("Examples are judged as saved, rounded to 16 bits; the paper uses floats.")
         counts = {name: run.clips for name, run in self.runs.items() if run.clips}
         lines.append(f"Clips: {', '.join(f'{name} {count}' for name, count in counts.items())}.")
         if counts and min(counts.values()) < FEW_CLIPS:
-            lines.append(
-                f"As few as {min(counts.values())} clips to judge on: far too few to generalise from."
-            )
+            lines.append(f"Only {min(counts.values())} clips in places: too few to generalise from.")
         absent = [name for name in full if name not in counts]
         torn = [told for name, run in self.runs.items() if (told := run.unfinished(name))]
         return (
@@ -176,7 +174,7 @@ class AsrSetup:
         return [
             f"NOT the paper's scale. Here, {', '.join(names)}: {here}. Full: {there}."
             for (here, there), names in ways.items()
-        ] or ["The attacks have the paper's settings, where it gives them."]
+        ] or ["The attacks use the paper's settings, where it gives them."]
 
     def _full(self) -> Plans:
         """The plans of full scale for what was run: raises where no one question has all these runs as its
@@ -189,8 +187,9 @@ class AsrSetup:
         self._one("data")
         self._one("model")
         raise InputError(
-            f"study {self.study} expected plans of its own, got others of {self.model} on {self.data}; run "
-            "them anew."
+            f"the runs of {self.model} on {self.data} have other plans than study {self.study}; run the "
+            "study again "
+            "in a new folder."
         )
 
     def _named(self, entry: str) -> str:
@@ -201,8 +200,9 @@ class AsrSetup:
         found = {str(getattr(run.plan, entry)) for run in self.runs.values()}
         if len(found) != 1:
             raise InputError(
-                f"study {self.study} expected runs with one {entry}, got {', '.join(sorted(found))}; make a "
-                "table of each."
+                f"study {self.study} needs runs with the same {entry}, got {', '.join(sorted(found))}; make "
+                "separate "
+                "tables."
             )
         return found.pop()
 
@@ -246,8 +246,9 @@ def read_runs(study: str, folder: Path) -> AsrSetup:
     runs = {name: _read(RunFolder(place)) for name, place in found.items() if place is not None}
     if not runs:
         raise InputError(
-            f"study {study} expected a folder with runs of {', '.join(names)}, got none in {str(folder)!r}; "
-            "name the folder that holds them."
+            f"{str(folder)!r} has no runs of {', '.join(names)}, which study {study} shows; name the folder "
+            "that "
+            "holds them."
         )
     return AsrSetup(study, folder, runs)
 
@@ -270,7 +271,7 @@ def _run_all(plans: Plans, folder: Path, device: str, tell: Tell) -> None:
 
 @dataclass
 class Bar:
-    """How far one of several runs is, told as a share of all."""
+    """The progress of one of several runs, as a share of all."""
 
     before: float
     share: float
