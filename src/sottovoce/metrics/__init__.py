@@ -1,6 +1,8 @@
 """Metrics: pure functions on tensors, and the thin objects that give them a name, a unit and an interval.
 
-`sottovoce.metrics.Snr` is the class that `snr` names.
+`sottovoce.metrics.Snr` is the class that `snr` names. A metric of audio is called with two waveforms:
+`Snr()(clean, changed, sample_rate=16000)`. `word_edits(reference, heard)` and `character_edits` count the
+errors of two texts.
 """
 
 from typing import TYPE_CHECKING
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from sottovoce.metrics.text_errors import CleanCer as CleanCer
     from sottovoce.metrics.text_errors import CleanWer as CleanWer
     from sottovoce.metrics.text_errors import Deletions as Deletions
+    from sottovoce.metrics.text_errors import Edits as Edits
     from sottovoce.metrics.text_errors import Insertions as Insertions
     from sottovoce.metrics.text_errors import LanguageConfusion as LanguageConfusion
     from sottovoce.metrics.text_errors import SentenceError as SentenceError
@@ -61,5 +64,15 @@ if TYPE_CHECKING:
     from sottovoce.metrics.text_errors import UasrWord as UasrWord
     from sottovoce.metrics.text_errors import Wer as Wer
     from sottovoce.metrics.text_errors import WerClips as WerClips
+    from sottovoce.metrics.text_errors import character_edits as character_edits
+    from sottovoce.metrics.text_errors import word_edits as word_edits
 else:
-    __getattr__, __dir__ = lazy(__name__, registered("metric"))
+    __getattr__, __dir__ = lazy(
+        __name__,
+        registered(
+            "metric",
+            Edits="sottovoce.metrics.text_errors:Edits",
+            character_edits="sottovoce.metrics.text_errors:character_edits",
+            word_edits="sottovoce.metrics.text_errors:word_edits",
+        ),
+    )
