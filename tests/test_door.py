@@ -398,6 +398,7 @@ def test_an_attack_of_ones_own_runs_at_once_and_is_audited_once_it_is_registered
         (lambda: sv.read_run("nowhere"), "expected the folder of a run"),
         (lambda: sv.open_data().batch(), "give open_data model= or sample_rate="),
         (lambda: sv.certify(sigma=0.1, defense="gaussian(sigma=0.1)"), "got both"),
+        (lambda: sv.register("target", "mine", lambda device: None), "function at the top of a module"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_sentence(call: Any, message: str, desk: Path) -> None:

@@ -1,6 +1,6 @@
 """Transforms that defend a target, and votes. Put them around it with `Defended` and `Voted`.
 
-`sottovoce.defenses.Gaussian` is the class that `gaussian` names.
+`sottovoce.defenses.Gaussian` is the class that `gaussian` names. `elect_words` is ROVER on transcripts.
 """
 
 from typing import TYPE_CHECKING
@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 from sottovoce.lazy import lazy, registered
 
 if TYPE_CHECKING:
+    from sottovoce.core.transform import Averaged as Averaged
     from sottovoce.core.transform import Defended as Defended
+    from sottovoce.core.transform import StraightThrough as StraightThrough
+    from sottovoce.core.vote import Passes as Passes
     from sottovoce.core.vote import Voted as Voted
     from sottovoce.defenses.codecs import Mp3 as Mp3
     from sottovoce.defenses.codecs import MuLaw as MuLaw
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from sottovoce.defenses.omlsa import Omlsa as Omlsa
     from sottovoce.defenses.quantise import Quantise as Quantise
     from sottovoce.defenses.rover import Rover as Rover
+    from sottovoce.defenses.rover import elect_words as elect_words
     from sottovoce.defenses.smoothing import Gaussian as Gaussian
     from sottovoce.defenses.smoothing import MadNoise as MadNoise
     from sottovoce.defenses.votes import Average as Average
@@ -39,7 +43,11 @@ else:
         registered(
             "transform",
             "vote",
+            Averaged="sottovoce.core.transform:Averaged",
             Defended="sottovoce.core.transform:Defended",
+            Passes="sottovoce.core.vote:Passes",
+            StraightThrough="sottovoce.core.transform:StraightThrough",
             Voted="sottovoce.core.vote:Voted",
+            elect_words="sottovoce.defenses.rover:elect_words",
         ),
     )
