@@ -7,6 +7,7 @@ import doctest
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -144,6 +145,13 @@ def test_audit_takes_what_the_command_line_and_a_plan_take() -> None:
     assert {name: found[name] for name in shared} == {name: verb[name] for name in shared}
     assert found["bits"] == BITS == Plan.model_fields["bits"].default
     assert all(found[name] is None for name in ("exclude", "include", "gpu_share", "plan"))
+
+
+@pytest.mark.parametrize("name", ["open_model", "attack", "audit", "measure", "certify", "register"])
+def test_help_explains_every_argument(name: str) -> None:
+    told = inspect.getdoc(getattr(sv, name)) or ""
+    arguments = inspect.signature(getattr(sv, name)).parameters
+    assert [each for each in arguments if not re.search(rf"\b{each}\b", told)] == []
 
 
 def test_certify_takes_what_the_command_line_takes() -> None:
