@@ -7,6 +7,7 @@ import doctest
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -151,6 +152,13 @@ def test_audit_takes_what_the_command_line_and_a_plan_take() -> None:
     assert {name: found[name] for name in shared} == {name: verb[name] for name in shared}
     assert found["bits"] == BITS == Plan.model_fields["bits"].default
     assert all(found[name] is None for name in ("exclude", "include", "gpu_share", "plan"))
+
+
+@pytest.mark.parametrize("name", ["open_model", "attack", "audit", "measure", "certify", "register"])
+def test_help_explains_every_argument(name: str) -> None:
+    told = inspect.getdoc(getattr(sv, name)) or ""
+    arguments = inspect.signature(getattr(sv, name)).parameters
+    assert [each for each in arguments if not re.search(rf"\b{each}\b", told)] == []
 
 
 def test_certify_takes_what_the_command_line_takes() -> None:
@@ -405,6 +413,7 @@ def test_an_attack_of_ones_own_runs_at_once_and_is_audited_once_it_is_registered
         (lambda: sv.read_run("nowhere"), "is not the folder of a run"),
         (lambda: sv.open_data().batch(), "give open_data model= or sample_rate="),
         (lambda: sv.certify(sigma=0.1, defense="gaussian(sigma=0.1)"), "got both"),
+        (lambda: sv.register("target", "mine", lambda device: None), "function at the top of a module"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_sentence(call: Any, message: str, desk: Path) -> None:

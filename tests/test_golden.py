@@ -418,7 +418,9 @@ def test_files_of_a_grid(
 
 
 def first_json(path: Path) -> Any:
-    """What a file in JSON holds, or its first line."""
+    """What a file in JSON holds, or its first line; the columns of one in CSV."""
+    if path.suffix == ".csv":
+        return dict.fromkeys(path.read_text(encoding="utf-8").splitlines()[0].split(","))
     if path.suffix not in (".json", ".jsonl"):
         return None
     text = path.read_text(encoding="utf-8")

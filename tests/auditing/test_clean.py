@@ -20,7 +20,7 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.errors import InputError
 from sottovoce.leaderboard.claims.make_claims import make_claims
-from sottovoce.leaderboard.fast_summary import read_run
+from sottovoce.leaderboard.run_reading import read_run
 from sottovoce.leaderboard.static_site import write_site
 from sottovoce.report.report_page import write_report
 from sottovoce.targets.open_target import open_target

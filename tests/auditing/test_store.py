@@ -119,9 +119,8 @@ def test_anything_that_an_own_part_raises_is_a_failure(
         if where == "check" or words[1] == ["up"]:
             raise AttributeError("no attribute 'power'")
 
-    place = (
-        "attacks.pgd.Fgsm.check" if where == "check" else "targets.classifier.ModuleClassifier.check_labels"
-    )
+    labels = "targets.families.classifier.ModuleClassifier.check_labels"
+    place = "attacks.pgd.Fgsm.check" if where == "check" else labels
     monkeypatch.setattr(f"sottovoce.{place}", trip)
     plan = make(mean_model, mean_clips, attacks=["fgsm", "noise"])
     found = list(run_audit(plan, tmp_path / "run", keep_going=True).records())

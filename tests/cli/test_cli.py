@@ -151,7 +151,9 @@ def test_the_process_ends_with_the_code_of_a_mistake(tmp_path: Path) -> None:
     assert sottovoce("audit", "--attacks", "pdg", folder=tmp_path).returncode == 2
 
 
-@pytest.mark.parametrize("words", [[], ["audit"], ["view"], ["measure"], ["parts"], ["study"], ["train"]])
+@pytest.mark.parametrize(
+    "words", [[], ["audit"], ["view"], ["table"], ["measure"], ["parts"], ["study"], ["train"]]
+)
 def test_help_teaches(words: list[str], typed: Callable[..., Done]) -> None:
     done = typed(*words, "--help")
     assert done.returncode == 0

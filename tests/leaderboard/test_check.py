@@ -27,7 +27,7 @@ from sottovoce.leaderboard.claims.check_claim import (
 )
 from sottovoce.leaderboard.claims.claim import Claim, Share, parse_claim
 from sottovoce.leaderboard.claims.make_claims import make_claims
-from sottovoce.leaderboard.fast_summary import read_run
+from sottovoce.leaderboard.run_reading import read_run
 
 OWN = {"model": "python:mean_model:make", "data": "clips"}
 """The words of whoever checks: what a claim itself names is opened only where it comes with sottovoce."""

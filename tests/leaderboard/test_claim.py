@@ -15,7 +15,7 @@ from sottovoce.core.record import Record
 from sottovoce.errors import InputError
 from sottovoce.leaderboard.claims.claim import MIGRATIONS, Claim, parse_claim, read_claim, schema_text
 from sottovoce.leaderboard.claims.make_claims import make_claims, merge_seeds
-from sottovoce.leaderboard.fast_summary import read_run
+from sottovoce.leaderboard.run_reading import read_run
 
 LOUD = {"attacks": ["fgsm"], "budgets": ["snr(db=20)"]}
 SCHEMA = Path(__file__).parents[2] / "docs" / "claim.schema.json"

@@ -27,7 +27,7 @@ from sottovoce.leaderboard.claims.check_claim import check_claim
 from sottovoce.leaderboard.claims.claim import parse_claim
 from sottovoce.leaderboard.claims.make_claims import make_claims
 from sottovoce.leaderboard.claims.strangers import ClaimGuard, find_openings, is_plain
-from sottovoce.leaderboard.fast_summary import read_run
+from sottovoce.leaderboard.run_reading import read_run
 from sottovoce.leaderboard.static_site import write_site
 from sottovoce.registry.part_text import Part
 

@@ -18,6 +18,7 @@ from sottovoce.cli.measure import measure
 from sottovoce.cli.metric_verbs import app as metric
 from sottovoce.cli.parts import parts
 from sottovoce.cli.study_verbs import app as study
+from sottovoce.cli.table import table
 from sottovoce.cli.train import app as train
 from sottovoce.cli.view import view
 from sottovoce.errors import DamagedFile, SottovoceError, StoreError
@@ -34,6 +35,7 @@ app = typer.Typer(
 app.command()(audit)
 app.command()(certify)
 app.command()(view)
+app.command()(table)
 app.command()(measure)
 app.command(name="parts")(parts)
 app.add_typer(leaderboard, name="leaderboard")

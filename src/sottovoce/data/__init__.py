@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sottovoce.data.load import Entry as Entry
     from sottovoce.data.load import collate as collate
     from sottovoce.data.load import load_clip as load_clip
+    from sottovoce.data.pack import save_pack as save_pack
 else:
     __getattr__, __dir__ = lazy(
         __name__,
@@ -29,6 +30,7 @@ else:
             Entry="sottovoce.data.load:Entry",
             collate="sottovoce.data.load:collate",
             load_clip="sottovoce.data.load:load_clip",
+            save_pack="sottovoce.data.pack:save_pack",
             open_corpus="sottovoce.data.corpora:open_corpus",
         ),
     )

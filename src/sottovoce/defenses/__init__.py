@@ -1,7 +1,8 @@
 """Defenses: transforms that a clip passes before the model hears it, and votes over several answers.
 
 `sottovoce.defenses.Gaussian` is the class that the text `gaussian` names. Put transforms around a model with
-`Defended`, and a vote around that with `Voted`: the result is a target like any other.
+`Defended`, and a vote around that with `Voted`: the result is a target like any other. `elect_words` is ROVER
+on transcripts.
 
 >>> model = sv.open_model("keyword", device="cpu")
 >>> noisy = sv.defenses.Defended(model, (sv.defenses.Gaussian(sigma=0.01),))
@@ -15,7 +16,10 @@ from typing import TYPE_CHECKING
 from sottovoce.lazy import lazy, registered
 
 if TYPE_CHECKING:
+    from sottovoce.core.transform import Averaged as Averaged
     from sottovoce.core.transform import Defended as Defended
+    from sottovoce.core.transform import StraightThrough as StraightThrough
+    from sottovoce.core.vote import Passes as Passes
     from sottovoce.core.vote import Voted as Voted
     from sottovoce.defenses.codecs import Mp3 as Mp3
     from sottovoce.defenses.codecs import MuLaw as MuLaw
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from sottovoce.defenses.randomised_smoothing import Gaussian as Gaussian
     from sottovoce.defenses.randomised_smoothing import MadNoise as MadNoise
     from sottovoce.defenses.rover import Rover as Rover
+    from sottovoce.defenses.rover import elect_words as elect_words
     from sottovoce.defenses.votes import Average as Average
     from sottovoce.defenses.votes import Majority as Majority
     from sottovoce.defenses.votes import OneSentence as OneSentence
@@ -46,7 +51,11 @@ else:
         registered(
             "transform",
             "vote",
+            Averaged="sottovoce.core.transform:Averaged",
             Defended="sottovoce.core.transform:Defended",
+            Passes="sottovoce.core.vote:Passes",
+            StraightThrough="sottovoce.core.transform:StraightThrough",
             Voted="sottovoce.core.vote:Voted",
+            elect_words="sottovoce.defenses.rover:elect_words",
         ),
     )

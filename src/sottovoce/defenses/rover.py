@@ -98,6 +98,10 @@ def rover(
     return elect(build_network(hypotheses, timed=timed, align=align, same=same), alpha, null_confidence)
 
 
+elect_words = rover
+"""`rover` by the name that `sottovoce.defenses` has for it, where `rover` is this module."""
+
+
 def elect(slots: Sequence[Sequence[Arc]], alpha: float = 1.0, null_confidence: float = 0.7) -> list[str]:
     """The word of the highest score in each slot; nothing where silence has it."""
     _check_share("alpha", alpha)

@@ -17,13 +17,13 @@ import numpy as np
 from sottovoce.auditing.checks.flags import STRENGTH
 from sottovoce.auditing.plan.plan_file import Attacker, read_entries
 from sottovoce.auditing.results.summary import Outcomes
+from sottovoce.auditing.results.worst_case import WorstByMetric, worst_of
 from sottovoce.defenses.defense_text import Defense
 from sottovoce.leaderboard.attacks_behind import budget_title, canonical, count_passes
 from sottovoce.leaderboard.claims import claim as to
 from sottovoce.leaderboard.claims.claim import Claim, Figure, Kind, Share, as_figure
 from sottovoce.leaderboard.claims.make_claims import mean_figure
 from sottovoce.leaderboard.claims.strangers import comes_along
-from sottovoce.leaderboard.fast_summary import WorstByMetric, worst_of
 from sottovoce.registry.part_text import Part
 
 Clips = Mapping[str, Mapping[str, WorstByMetric]]

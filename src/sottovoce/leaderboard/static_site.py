@@ -18,9 +18,9 @@ from sottovoce.leaderboard.board_page import GENERATOR, render
 from sottovoce.leaderboard.certificate_rows import attach, read_certificates
 from sottovoce.leaderboard.claims.claim import Claim, read_claim
 from sottovoce.leaderboard.claims.make_claims import claims_and_clips, merge_seeds, without_paths
-from sottovoce.leaderboard.fast_summary import read_run
 from sottovoce.leaderboard.merged_rows import ClaimEntry, Clips, Link, Trusted, clips_of
 from sottovoce.leaderboard.named_folders import RUNS, NamedFolders
+from sottovoce.leaderboard.run_reading import read_run
 
 LARGE_BYTES = 200_000_000
 """Records beyond which two processes read them: below, a process takes longer to start than to read."""

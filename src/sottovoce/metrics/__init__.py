@@ -1,8 +1,9 @@
 """Metrics: what an attack did to the decisions and the words, and how loud or audible it is.
 
-`sottovoce.metrics.Snr` is the class that the text `snr` names. `sottovoce.measure` takes either for two
-clips; `measure(trial)` of a metric gives two numbers a clip, and `summarise` makes an estimate with an
-interval of them. A metric with the unit % gives shares: 0.5 is shown as 50 %.
+`sottovoce.metrics.Snr` is the class that the text `snr` names. Called with two waveforms, it measures them;
+`sottovoce.measure` takes either for two clips. `measure(trial)` of a metric gives two numbers a clip, and
+`summarise` makes an estimate with an interval of them. A metric with the unit % gives shares: 0.5 is shown
+as 50 %.
 
 >>> sv.metrics.Snr.name, sv.metrics.Snr.unit
 ('snr', 'dB')

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.auditing.plan.plan_file import Cell, Plan
+from sottovoce.auditing.results.clean_decisions import CleanDecisions
 from sottovoce.auditing.results.summary import find_metric, speaker_of
 from sottovoce.core.metric import Estimate, clip_values
 from sottovoce.core.record import Record
-from sottovoce.report.model_reading import CLASSES, WORDS, read_as
+from sottovoce.report.model_reading import WORDS, read_as
 
 NOISE = "noise"
 """White noise, with which every attack is compared."""
-CLEAN = (*CLASSES.clean, *WORDS.clean)
 
 
 @dataclass
@@ -98,7 +98,7 @@ class Trials:
         self.sample_rates: set[int] = set()
         self.by_background = Extremes(lambda record: _value(record, "db-mean-background"))
         self.by_snr = Extremes(lambda record: -_value(record, "snr"))
-        self._clean: dict[tuple[str, str], dict[str, tuple[list[float], str]]] = {}
+        self._clean: dict[str, CleanDecisions] = {}
 
     def watch(self, records: Iterable[Record]) -> Iterator[Record]:
         """The same records, each looked at on its way."""
@@ -109,11 +109,7 @@ class Trials:
 
     def clean(self, metric: str, defense: str) -> Estimate | None:
         """A figure of the model before any attack, over all clips, whichever attacks they went through."""
-        clips = self._clean.get((metric, defense))
-        if not clips:
-            return None
-        parts, speakers = zip(*clips.values(), strict=True)
-        return find_metric(metric).summarise(np.array(parts, dtype=np.float64), speakers)
+        return self._clean[defense].estimate(metric) if defense in self._clean else None
 
     @property
     def extremes(self) -> Extremes:
@@ -125,10 +121,7 @@ class Trials:
         self.clips.add(record.clip)
         if record.sample_rate:
             self.sample_rates.add(record.sample_rate)
-        for name in CLEAN:
-            if name in record.parts:
-                clips = self._clean.setdefault((name, cell.defense), {})
-                clips.setdefault(record.clip, (record.parts[name], speaker_of(record)))
+        self._clean.setdefault(cell.defense, CleanDecisions()).add(record)
         if record.achieved and _counts(record) and len(record.audio) == 2 and cell.attack.name != NOISE:
             self.by_background.add(record)
             self.by_snr.add(record)

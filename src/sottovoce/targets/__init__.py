@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from sottovoce.lazy import lazy, registered
 
 if TYPE_CHECKING:
+    from sottovoce.core.target import Matches as Matches
+    from sottovoce.core.target import evaluating as evaluating
     from sottovoce.targets.families.attention import Attention as Attention
     from sottovoce.targets.families.classifier import Classifier as Classifier
     from sottovoce.targets.families.classifier import ModuleClassifier as ModuleClassifier
@@ -23,6 +25,8 @@ else:
         __name__,
         registered(
             "target",
+            Matches="sottovoce.core.target:Matches",
+            evaluating="sottovoce.core.target:evaluating",
             Classifier="sottovoce.targets.families.classifier:Classifier",
             ModuleClassifier="sottovoce.targets.families.classifier:ModuleClassifier",
             Recogniser="sottovoce.targets.families.recogniser:Recogniser",

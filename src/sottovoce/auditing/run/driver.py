@@ -18,6 +18,7 @@ from sottovoce.auditing.checks.probes import probe_tasks
 from sottovoce.auditing.engines.engine import Engine, InlineEngine
 from sottovoce.auditing.plan.plan_file import Cell, Plan
 from sottovoce.auditing.remote.remote_folder import settle
+from sottovoce.auditing.results.csv_tables import write_tables
 from sottovoce.auditing.run.corpus_manifest import hash_manifest, take_manifest
 from sottovoce.auditing.run.executor import Executor
 from sottovoce.auditing.run.fitting_clips import fitted_cell, fitting_set
@@ -91,6 +92,7 @@ def run_audit(
         bench.offer(plan.model, target)
     with hold(folder.path), stopping(lambda note: advance(0, note)) as stop:
         Driver(plan, folder, engine, bench, stop, advance, retry_failed, keep_going).run(begin)
+        write_tables(plan, folder)
     return folder
 
 

@@ -1,4 +1,4 @@
-"""The folder of a run: plan, about, corpus, trials and probes, audio/, perturbations/, report.html."""
+"""The folder of a run: plan, about, corpus, trials, probes, tables, audio/, perturbations/, report.html."""
 
 from __future__ import annotations
 

@@ -25,9 +25,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sottovoce.auditing.checks.flags import LEVEL, PairedOutcomes
-from sottovoce.auditing.checks.probes import spread
 from sottovoce.auditing.plan.plan_file import Cell, Plan, read_entries
 from sottovoce.auditing.results.summary import Outcomes, gather
+from sottovoce.auditing.results.worst_case import worst_of
 from sottovoce.auditing.run.corpus_manifest import hash_manifest, take_manifest
 from sottovoce.auditing.run.executor import Executor
 from sottovoce.auditing.run.fitting_clips import MOST_CLIPS as FITTED
@@ -36,13 +36,13 @@ from sottovoce.auditing.run.repeatability import LOOKED_AT
 from sottovoce.auditing.run.tasks import AttackTask, FitTask, RepeatTask
 from sottovoce.core.record import Record
 from sottovoce.core.statistics import exact_binomial_p
+from sottovoce.data.load import spread
 from sottovoce.defenses.defense_text import Defense
 from sottovoce.errors import InputError
 from sottovoce.leaderboard.attacks_behind import budget_title, count_passes, votes
 from sottovoce.leaderboard.claims.claim import Claim, Figure, Worst
 from sottovoce.leaderboard.claims.claim_mistakes import attacks
 from sottovoce.leaderboard.claims.strangers import find_openings, find_strange
-from sottovoce.leaderboard.fast_summary import worst_of
 
 MOST_PASSES = 2_000_000
 """Of the model in one check: minutes on the shipped keyword spotter, hours on larger models."""
