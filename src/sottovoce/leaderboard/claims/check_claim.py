@@ -25,7 +25,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sottovoce.auditing.checks.flags import LEVEL, PairedOutcomes
-from sottovoce.auditing.checks.probes import spread
 from sottovoce.auditing.plan.plan_file import Cell, Plan, read_entries
 from sottovoce.auditing.results.summary import Outcomes, gather
 from sottovoce.auditing.run.corpus_manifest import hash_manifest, take_manifest
@@ -36,6 +35,7 @@ from sottovoce.auditing.run.repeatability import LOOKED_AT
 from sottovoce.auditing.run.tasks import AttackTask, FitTask, RepeatTask
 from sottovoce.core.record import Record
 from sottovoce.core.statistics import exact_binomial_p
+from sottovoce.data.load import spread
 from sottovoce.defenses.defense_text import Defense
 from sottovoce.errors import InputError
 from sottovoce.leaderboard.attacks_behind import budget_title, count_passes, votes
