@@ -130,7 +130,7 @@ def test_bad_counts() -> None:
         multinomial_test([1, -1], [1, 1])
     with pytest.raises(InputError, match="2 shares"):
         multinomial_test([1, 1], [1])
-    with pytest.raises(InputError, match="one length"):
+    with pytest.raises(InputError, match="the same length"):
         two_row_test([1, 2], [1, 2, 3])
 
 

@@ -70,7 +70,7 @@ def test_adversarial_training_makes_a_toy_problem_robust(
     report = fit(
         robust, ClipSource(train), valid, out=tmp_path / "robust", recipe=recipe, hardening=hard, log=quiet
     )
-    judge = loop.Judge(clips=valid, hardening=hard, size=64)
+    judge = loop.Validator(clips=valid, hardening=hard, size=64)
     fooled, held = judge(plain.target()), judge(robust.target())
     assert fooled["clean"].value > 0.97
     assert fooled["attacked"].value < 0.5
@@ -471,7 +471,7 @@ import torch
 
 from sottovoce.core.budget import LInf
 from sottovoce.targets.families.classifier import ModuleClassifier
-from sottovoce.training.hardening import Hardening, Share, make_adversary, make_noise
+from sottovoce.training.hardening import AdversarialShare, Hardening, make_adversary, make_noise
 from sottovoce.training.learner import ClassLearner, apart
 from sottovoce.training.loop import fit
 from sottovoce.training.recipe import TrainingRecipe
@@ -499,7 +499,7 @@ learner = ClassLearner(
 )
 hardening = Hardening(
     noise=make_noise("gaussian", 0.02),
-    adversary=make_adversary("pgd", LInf(0.05), steps=2, share=Share((0.5,))),
+    adversary=make_adversary("pgd", LInf(0.05), steps=2, share=AdversarialShare((0.5,))),
 )
 # Batches of 5, 5 and 1: the last leaves one process without a clip.
 recipe = TrainingRecipe(epochs=3, batch_size=5, learning_rate=0.1, warm_up_steps=2, average_decay=0.5)

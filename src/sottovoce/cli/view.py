@@ -81,9 +81,8 @@ def serve(folder: Path, port: int, browser: bool) -> None:
 
     if not FolderContents(folder.resolve()).items():
         raise InputError(
-            f"{str(folder)!r} is not the folder of a run: it has no plan.yaml, and there are no runs below "
-            "it; "
-            "check the path."
+            f"{str(folder)!r} is not the folder of a run: it has no plan.yaml, and there are no runs "
+            "below it; check the path."
         )
     try:
         server = make_server(folder, port)

@@ -74,9 +74,8 @@ class RunFolder:
 
     def plan(self) -> Plan:
         if not (self.path / "plan.yaml").exists():
-            raise InputError(
-                f"{str(self.path)!r} is not the folder of a run: it has no plan.yaml; check the path."
-            )
+            lacks = "it has no plan.yaml" if self.path.exists() else "it does not exist"
+            raise InputError(f"{str(self.path)!r} is not the folder of a run: {lacks}; check the path.")
         entries = read_plan(self.path / "plan.yaml")
         try:
             # What a folder holds is filled in already: nothing of it is opened to be read.

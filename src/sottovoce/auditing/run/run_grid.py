@@ -111,10 +111,8 @@ def is_grid(path: Path) -> bool:
 def run_folders(path: Path) -> list[Path]:
     """The folders of runs: a grid's, or the folder itself where it is one run."""
     if not (path / PLAN).exists():
-        raise InputError(
-            f"{str(path)!r} is not the folder of a run or of a grid of runs: it has no {PLAN}; check the "
-            "path."
-        )
+        lacks = f"it has no {PLAN}" if path.exists() else "it does not exist"
+        raise InputError(f"{str(path)!r} is not the folder of a run or of a grid: {lacks}; check the path.")
     if not is_grid(path):
         return [path]
     names = make_grid(read_plan(path / PLAN)).plans(guess)

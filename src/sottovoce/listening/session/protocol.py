@@ -272,7 +272,7 @@ class Next(Message):
 
 
 class Standing(Next):
-    """The state of a session, and the title of the study, for a page that comes back to it."""
+    """Where a session stands, and what the study is called, for a page that comes back to it."""
 
     title: Text
 
@@ -291,7 +291,7 @@ class Join(Message):
 
 
 class Joined(Message):
-    """The token that brings a listener back to the same session, and the state of the session."""
+    """The token that brings a listener back to the same session, and where it stands."""
 
     token: Name
     title: Text
