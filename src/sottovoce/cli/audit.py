@@ -26,12 +26,12 @@ __all__ = ["audit", "parse_audible", "parse_snr"]
 
 def audit(
     plan_file: Annotated[
-        Path | None, typer.Argument(metavar="[PLAN.yaml]", help="A plan file; options are laid over it.")
+        Path | None, typer.Argument(metavar="[PLAN.yaml]", help="A plan file; options override its entries.")
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(
-            help="keyword, speaker, sound, recogniser, deepspeech2:FILE, whisper:FILE_OR_ID, "
+            help="The model: keyword, speaker, sound, recogniser, deepspeech2:FILE, whisper:FILE_OR_ID, "
             "huggingface:FOLDER_OR_ID, speechbrain:SOURCE, python:MODULE:FUNCTION; settings as in "
             "'keyword(variant=pgd)' or 'whisper(model=tiny.pt, beams=5)'. Several, joined by commas, are "
             "compared.",
@@ -41,8 +41,9 @@ def audit(
     data: Annotated[
         str | None,
         typer.Option(
-            help="embedded, strings, prompts, prompts:LANG, sounds, librispeech:DIR, speechcommands:DIR, "
-            "audiomnist:DIR, pack:FILE.npz, a folder of classes, or a CSV; see `sottovoce parts corpus`.",
+            help="The clips: embedded, strings, prompts, prompts:LANG, sounds, librispeech:DIR, "
+            "speechcommands:DIR, audiomnist:DIR, pack:FILE.npz, a folder of classes, or a CSV; see "
+            "`sottovoce parts corpus`.",
             show_default="those shipped for the kind of model",
         ),
     ] = None,

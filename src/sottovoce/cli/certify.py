@@ -46,8 +46,8 @@ def certify(
     defense: Annotated[
         str | None,
         typer.Option(
-            help="The noise with more behind it, instead of --sigma: 'gaussian(sigma=0.02)+asnr' certifies "
-            "the model behind asnr. A vote at the end elects the transcript.",
+            help="Instead of --sigma: the noise and further transforms; 'gaussian(sigma=0.02)+asnr' "
+            "certifies the model with asnr in front. A vote at the end elects the transcript.",
             show_default="gaussian(sigma=0.01)",
         ),
     ] = None,

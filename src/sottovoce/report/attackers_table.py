@@ -20,14 +20,14 @@ class AttackersAtBudget:
     per_clip: ShownNumber
 
 
-def make_stands(panels: list[Panel]) -> list[tuple[str, list[AttackersAtBudget]]]:
+def make_attacker_tables(panels: list[Panel]) -> list[tuple[str, list[AttackersAtBudget]]]:
     """Three attackers apart, panel by panel and at every budget; empty where nothing is defended."""
     if not any(panel.defended for panel in panels):
         return []
-    return [(panel.title, _stands(panel)) for panel in panels if panel.found]
+    return [(panel.title, _at_budgets(panel)) for panel in panels if panel.found]
 
 
-def _stands(panel: Panel) -> list[AttackersAtBudget]:
+def _at_budgets(panel: Panel) -> list[AttackersAtBudget]:
     return [
         AttackersAtBudget(
             budget=budget,

@@ -32,7 +32,7 @@ from sottovoce.registry.part_text import Part
 from sottovoce.report import charts as figures
 from sottovoce.report import report_tables as tables
 from sottovoce.report import verdict
-from sottovoce.report.attackers_table import make_stands
+from sottovoce.report.attackers_table import make_attacker_tables
 from sottovoce.report.doubts import word_checks
 from sottovoce.report.examples import RANGE_DB, colour_ramp, make_examples
 from sottovoce.report.heard_section import judge_audibility
@@ -120,7 +120,7 @@ def render(folder: RunFolder, plan: Plan, trials: Trials, summary: Summary) -> s
         cut=hide_paths(plan.to_yaml(), roots) != plan.to_yaml(),
         series=series,
         curves=curves,
-        stands=make_stands(panels),
+        attacker_tables=make_attacker_tables(panels),
         columns=columns,
         cells=[(panel.title, tables.cell_rows(panel, columns, reading)) for panel in panels],
         others=(others := tables.other_metrics(summary, reading)),
