@@ -38,7 +38,8 @@ class CleanDecisions:
         self.speakers.setdefault(record.clip, record.facts.get("speaker", ""))
         for metric in CLEAN:
             if metric in record.parts:
-                self.parts.setdefault(metric, {}).setdefault(record.clip, record.parts[metric])
+                value, weight = record.parts[metric]
+                self.parts.setdefault(metric, {}).setdefault(record.clip, (value, weight))
 
     def add_cell(self, outcomes: Outcomes) -> None:
         """All judged clips of a cell."""
