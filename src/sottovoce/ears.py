@@ -1,4 +1,4 @@
-"""Models of a listener. `sottovoce.ears.Learned` is the class that `learned` names."""
+"""Models of hearing: how likely a person notices a change. `sottovoce.ears.Learned` is "learned"."""
 
 from typing import TYPE_CHECKING
 

@@ -42,7 +42,7 @@ def test_no_defense_is_the_model_itself() -> None:
         ("majority+gaussian", "one vote at most, and it last, got 'majority\\+gaussian'"),
         ("gaussian+one+majority", "one vote at most"),
         ("gausian", "unknown defense 'gausian': did you mean 'gaussian'"),
-        ("gaussian+majority(passes=0)", "1 to 100,000 passes, got 0"),
+        ("gaussian+majority(passes=0)", "passes must be from 1 to 100,000, got 0"),
         ("gaussian(sigma=0)", "sigma above 0, got 0"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Work in several processes, whose results come in order."""
+"""Work in several processes, with results in order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Submit = Callable[[Callable[[], Any]], "Future[Any]"]
 def in_order(
     submit: Submit, jobs: Iterable[tuple[Any, Callable[[], Any]]], ahead: int
 ) -> Iterator[tuple[Any, Any]]:
-    """Results of jobs in their order, each with its tag; only so many are under way, so memory is bounded."""
+    """Results of jobs in order, each with its tag. ahead: how many are in progress at once."""
     waiting: deque[tuple[Any, Future[Any]]] = deque()
     for tag, job in jobs:
         waiting.append((tag, submit(job)))
@@ -30,11 +30,11 @@ def in_order(
 
 @contextmanager
 def workers(processes: int) -> Iterator[Submit]:
-    """So many processes of one thread each; with one, jobs are done here and now."""
+    """A pool of processes with one thread each; with one process, jobs run here."""
     if processes < 2:
         yield _now
         return
-    # Spawned, not forked: the ear may hold a CUDA device by then.
+    # Spawned, not forked: this process may hold a CUDA device already.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, context, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         yield pool.submit
