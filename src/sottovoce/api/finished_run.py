@@ -81,8 +81,9 @@ class Run:
         return pandas.DataFrame(self._rows(what))
 
     def table(self, format: str = "md", metric: str | Iterable[str] | None = None) -> str:
-        """A table for a paper, as `sottovoce table` prints it: a row a target, defense, attack and goal, a
-        column a budget, and intervals.
+        """A table for a paper, as `sottovoce table` prints it, with intervals.
+
+        It has a row for each target, defense, attack and goal, and a column for each budget.
 
         format: "md", "latex" or "csv".
         metric: names; None: the one by which the attacks are ranked.

@@ -300,8 +300,9 @@ def _follow_parent() -> None:
 
 
 def _keep_to(cores: tuple[int, ...]) -> None:
-    """Keep to a share of the cores, and so do threads and processes that are begun from here, such as those
-    that score quality: each of them asks which cores it may use.
+    """Keep to a share of the cores.
+
+    Threads and processes that are begun from here, such as those that score quality, keep to it too.
     """
     with suppress(AttributeError, OSError):  # not every system can, and some forbid it
         os.sched_setaffinity(0, cores)
