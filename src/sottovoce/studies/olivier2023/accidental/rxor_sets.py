@@ -61,7 +61,10 @@ class Training:
                 raise InputError(f"sgd({name}={value}): expected a number above 0.")
             if name in ("batch", "steps") and not isinstance(value, int):
                 raise InputError(f"sgd({name}={value}): expected an integer.")
-        made = cls(**part.settings)
+        return cls.checked(cls(**part.settings))
+
+    @staticmethod
+    def checked(made: Training) -> Training:
         if made.loss not in LOSSES:
             raise UnknownName("loss", str(made.loss), LOSSES)
         if made.batch > POINTS:
