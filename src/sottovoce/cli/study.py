@@ -55,7 +55,7 @@ def run(
         typer.Option(
             help="Clips: a corpus such as embedded, speechcommands:DIR, librispeech:DIR, prompts. M3: or a "
             "folder of answers; M4: mushra:DIR; M5: or CORPUS@NOISES; A: manifest.csv (path, speaker, "
-            "label such as control or PD), pcgita:DIR, torgo:DIR or proxy:CORPUS.",
+            "label such as control or PD), pcgita:DIR, torgo:DIR or proxy:CORPUS; O2: images, mnist:DIR.",
             show_default="the study's own",
         ),
     ] = None,
@@ -74,12 +74,17 @@ def run(
     ] = None,
     fit: Annotated[
         str | None,
-        typer.Option(help="O8, O12: clips to fit on.", show_default="every other clip of the data"),
+        typer.Option(
+            help="O8, O12: clips to fit on. O1, O2: how networks are trained, such as sgd(rate=0.1).",
+            show_default="every other clip of the data",
+        ),
     ] = None,
     clips: Annotated[
         int | None,
         typer.Option(
-            min=1, help="O, M, A3: how many clips; A: of each speaker.", show_default="the scale's own"
+            min=1,
+            help="O, M, A3: how many clips; A: of each speaker; O1, O2: networks of each design.",
+            show_default="the scale's own",
         ),
     ] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="O: clips at once.", show_default="8")] = None,

@@ -35,7 +35,7 @@ def draw_robustness(found: Mapping[str, Sequence[RxorFound]]) -> Figure:
         axes.set(title=title, xlabel="margin of the test", xlim=(0.03, 0.42))
     figure.axes[0].set_ylabel("share of the valid networks, %")
     figure.axes[0].legend(frameon=False, fontsize=8, loc="upper left")
-    return _plain(figure)
+    return plain(figure)
 
 
 def _robustness(axes: Axes, row: Sequence[RxorFound], place: int, one: RxorFound, colour: str) -> None:
@@ -81,7 +81,7 @@ def draw_areas(
     for place in starts:
         axes.axhline(place - 0.5, color=SOFT, linewidth=0.6)
     axes.legend(frameon=False, loc="lower right")
-    return _plain(figure, "x")
+    return plain(figure, "x")
 
 
 def draw_decisions(design: Design, found: RxorFound, margin: float) -> Figure:
@@ -136,10 +136,10 @@ def draw_flattery(found: Sequence[RxorFound], place: int) -> Figure:
     )
     axes.set(xlabel="exact margin of the network", ylabel="share that passes, %", ylim=(0, 108))
     axes.legend(frameon=False, loc="upper right")
-    return _plain(figure)
+    return plain(figure)
 
 
-def _plain(figure: Figure, axis: str = "both") -> Figure:
+def plain(figure: Figure, axis: str = "both") -> Figure:
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(color=SOFT, alpha=0.3, linewidth=0.6, axis=axis)
