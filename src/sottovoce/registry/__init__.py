@@ -189,6 +189,8 @@ _PARTS: dict[str, dict[str, str]] = {
         "M5": "sottovoce.studies.manocha2020.metric_as_loss:STUDY",
         "A": "sottovoce.studies.amiri2024.detection:STUDY",
         "A3": "sottovoce.studies.amiri2024.attack_quality:STUDY",
+        "O1": "sottovoce.studies.olivier2023.accidental.accidental_robustness_rxor:STUDY",
+        "O2": "sottovoce.studies.olivier2023.accidental.accidental_robustness_images:STUDY",
         "O5": "sottovoce.studies.olivier2023.whitebox_attacks:STUDY",
         "O6": "sottovoce.studies.olivier2023.imperceptible_attack:STUDY",
         "O7": "sottovoce.studies.olivier2023.whisper_attacks:STUDY",
