@@ -127,7 +127,7 @@ def test_a_neuron_that_never_changes_goes_into_the_bias() -> None:
 
 
 def conv_net(padding: int = 1) -> nn.Sequential:
-    """Batch norm with statistics of its own, ReLU and pooling between two convolutions, then a linear layer."""
+    """Two convolutions with batch norm, ReLU and pooling between them, then a linear layer."""
     side = 4 if padding else 2
     net = nn.Sequential(
         nn.Conv2d(2, 6, 3, padding=1),
@@ -152,7 +152,7 @@ def conv_net(padding: int = 1) -> nn.Sequential:
 
 
 def twin_map(net: nn.Sequential, place: int, of: int, times: float) -> None:
-    """A feature map that is so many times another one behind the batch norm, and so behind ReLU and pooling."""
+    """A map that is so many times another one after the batch norm, and so after ReLU and pooling."""
     norm = net[1]
     with torch.no_grad():
         net[0].weight[place], net[0].bias[place] = net[0].weight[of], net[0].bias[of]
@@ -383,7 +383,7 @@ def test_a_run_that_was_killed_ends_where_it_would_have_ended(tmp_path: Path) ->
     assert whole.keys() == again.keys()
     for name, value in whole.items():
         torch.testing.assert_close(again[name], value, rtol=0, atol=0)
-    with pytest.raises(InputError, match="expected lose 0.5"):
+    with pytest.raises(InputError, match=r"expected lose 0\.5"):
         learner = taught()
         other = PruningRecipe(lose=0.5, share=0.5, clips=64, tuning=RECIPE.tuning)
         prune(

@@ -91,8 +91,8 @@ def load(device: torch.device | str = "cpu", weights: Path | None = None, varian
 
 
 def maps_in(weights: Path) -> tuple[int, int]:
-    """How many feature maps the two convolutions in a file have: fewer than the shipped ones where they were
-    pruned. Of a file that does not say so, those of the shipped model: whoever loads it tells what is wrong."""
+    """How many feature maps the two convolutions in a file have: fewer than the shipped ones where they
+    were pruned. For a file that does not say, those of the shipped model: loading it tells what is wrong."""
     try:
         with safetensors.safe_open(weights, framework="pt") as file:
             first, second = (file.get_slice(f"{name}.weight").get_shape()[0] for name in ("first", "second"))

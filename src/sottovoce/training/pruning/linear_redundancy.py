@@ -3,15 +3,15 @@
 Olivier's thesis (2023, section 3.6) describes the idea of Shah et al. (2021) in words; their text was not at
 hand, so that what follows is this package's own. Each neuron of a layer is regressed on the others of its
 layer, `z_k = sum_j a_j z_j + c + r_k`, by least squares over clips (for feature maps, over all places of a
-map). What the others say already, the sum, is redundant; the rest `r_k` is novel. Novelty counts by its use for
-the output, `E |dL/dz_k . r_k|`: by how much the loss would change, to first order, if it were missing. The
-least useful neurons are dropped one by one, and the layer behind reads what the others say of them instead.
+map). What the others say already, the sum, is redundant; the rest `r_k` is novel. Novelty counts by its use
+for the output, `E |dL/dz_k . r_k|`: by how much the loss would change, to first order, if it were missing.
+The least useful neurons are dropped one by one; the next layer reads what the others say of them instead.
 
-`z` is what the layer behind really reads: after batch norm, activation, pooling and flattening. There the fold
+`z` is what the next layer really reads: after batch norm, activation, pooling and flattening. There the fold
 is exact: a neuron whose readings are a linear combination of others' can go and no output changes. A neuron
-whose combination holds before a ReLU or a max pool alone has a novel part after it: for it the fold is the best
-approximation on these clips. A constant folds into the bias of the layer behind, but not into a convolution
-that pads with zeros, which are not constant at the edge: there no constant is fitted.
+whose combination holds only before a ReLU or a max pool has a novel part after it: for it the fold is the
+best approximation on these clips. A constant folds into the bias of the next layer, but not into a
+convolution that pads with zeros, where it is no constant at the edge: there no constant is fitted.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def choose(readings: Readings, count: int) -> Choice:
 
 
 def novel_use(readings: Readings, kept: Sequence[int]) -> Tensor:
-    """`E |dL/dz_k . r_k|` of each of the neurons that are left, regressed on the others of them, `(kept,)`."""
+    """`E |dL/dz_k . r_k|` of each neuron that is left, regressed on the others that are, `(kept,)`."""
     known = _regressors(readings, kept)
     scale = _scale(readings.gram, known)
     normal = readings.gram[known][:, known] / (scale[:, None] * scale)

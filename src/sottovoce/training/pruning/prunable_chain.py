@@ -26,12 +26,13 @@ LAYER_CALLS = (functional.linear, functional.conv1d, functional.conv2d)
 RESHAPES = frozenset({"flatten", "view", "reshape"})
 AVERAGES = frozenset({"mean", "amax"})
 APART = RESHAPES | AVERAGES | {
-    "relu", "relu_", "leaky_relu", "leaky_relu_", "elu", "elu_", "selu", "celu", "gelu", "silu", "mish", "relu6",
-    "softplus", "softsign", "sigmoid", "tanh", "logsigmoid", "hardtanh", "hardtanh_", "hardswish", "hardsigmoid",
-    "threshold", "clamp", "dropout", "dropout1d", "dropout2d", "feature_dropout", "alpha_dropout",
-    "max_pool1d", "max_pool2d", "_max_pool1d", "_max_pool2d", "avg_pool1d", "avg_pool2d", "adaptive_avg_pool1d",
-    "adaptive_avg_pool2d", "adaptive_max_pool1d", "adaptive_max_pool2d", "_adaptive_max_pool1d",
-    "_adaptive_max_pool2d", "lp_pool1d", "lp_pool2d", "squeeze", "contiguous",
+    "relu", "relu_", "leaky_relu", "leaky_relu_", "elu", "elu_", "selu", "celu", "gelu", "silu", "mish",
+    "relu6", "softplus", "softsign", "sigmoid", "tanh", "logsigmoid", "hardtanh", "hardtanh_",
+    "hardswish", "hardsigmoid", "threshold", "clamp", "dropout", "dropout1d", "dropout2d",
+    "feature_dropout", "alpha_dropout", "max_pool1d", "max_pool2d", "_max_pool1d", "_max_pool2d",
+    "avg_pool1d", "avg_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_max_pool1d",
+    "adaptive_max_pool2d", "_adaptive_max_pool1d", "_adaptive_max_pool2d", "lp_pool1d", "lp_pool2d",
+    "squeeze", "contiguous",
 }  # fmt: skip
 """What may happen to neurons between two layers: each of these treats them one by one."""
 

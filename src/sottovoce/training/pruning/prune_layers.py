@@ -1,9 +1,9 @@
 """Linear redundancy pruning of a whole network, layer by layer, with training in between.
 
-After the published description (Olivier 2023, section 3.6.2): from the penultimate layer to the first, each is
-shrunk as far as the accuracy on validation clips stays above a limit. In a round, a share of a layer's neurons
-goes and the network is trained a little; a round that ends below the limit is taken back, and half as many are
-tried.
+After the published description (Olivier 2023, section 3.6.2): from the penultimate layer to the first, each
+is shrunk as far as the accuracy on validation clips stays above a limit. In a round, a share of a layer's
+neurons goes and the network is trained a little; a round that ends below the limit is taken back, and half
+as many are tried.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, final
 
 import torch
-from torch import nn
 
 from sottovoce.core.draws import Draws
 from sottovoce.core.statistics import Interval
@@ -138,8 +137,8 @@ class PruningReport:
             f"# {self.about['model']}, pruned\n\nBy {self.method}.\n\n"
             f"{self.weights:,} of {self.weights_before:,} weights are left: {100 * self.removed:.1f} % are "
             f"gone.\n\n| layer | neurons before | now |\n|---|---|---|\n{layers}\n\n"
-            f"Clean {self.measure} on validation clips, with its 95 % interval: {_shown(self.before)} before, "
-            f"{_shown(self.valid)} now. These clips were also used to decide how far to prune, so that the "
+            f"Clean {self.measure} on validation clips, with its 95 % interval: {_shown(self.before)} "
+            f"before, {_shown(self.valid)} now. These clips also decided how far to prune, so that the "
             f"last figure flatters a little.\n\nClips: {data}.\n"
         )
 
