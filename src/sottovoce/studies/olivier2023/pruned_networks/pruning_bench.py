@@ -286,7 +286,7 @@ def keyword_models(work: Workshop, clips: Material) -> dict[str, Trained]:
     for turn in range(1, HALVINGS + 1):
         name = f"keyword/halved-{turn}"
         tuning = TrainingRecipe(
-            epochs=work.amount.tuning, learning_rate=5e-4, warm_up_steps=5, weight_decay=1e-4
+            epochs=work.amount.tuning[0], learning_rate=1e-3, warm_up_steps=5, weight_decay=1e-4
         )
         recipe = PruningRecipe(lose=1.0, keep=0.5, share=0.5, tuning=tuning, seed=work.choice.seed)
         learner = build_learner("keyword", begun)
@@ -335,7 +335,7 @@ def image_models(work: Workshop, images: Images, network: str) -> dict[str, Trai
             smooth = Defense.parse(f"gaussian(sigma={SIGMA * SWING})+majority(passes={PASSES})")
             target = Averaged(smooth.around(target), passes=amount.passes)
         found[method] = Trained(full, 0.0, work.judge(name, target, images.clips, attackers))
-    tuning = TrainingRecipe(epochs=amount.tuning, learning_rate=5e-4, warm_up_steps=5, weight_decay=1e-4)
+    tuning = TrainingRecipe(epochs=amount.tuning[1], learning_rate=5e-4, warm_up_steps=5, weight_decay=1e-4)
     learner, begun = fresh(), work.folder / f"{network}/none" / WEIGHTS
     resize(learner.module, safetensors.torch.load_file(begun))
     for method, recipe in {

@@ -51,7 +51,7 @@ class Amount:
     networks: of images. pool: pixels of images of 28 or 32 each way that become one.
     steps, search: of attacks with a gradient, and of the genetic search.
     passes: over a smoothed network, for its gradient. epochs: of images, plain and adversarial.
-    tuning: times through the clips after each round of pruning.
+    tuning: times through the words, and through the images, after each round of pruning.
     """
 
     words: tuple[int | None, int | None, int | None]
@@ -64,7 +64,7 @@ class Amount:
     epochs: int
     adversarial_epochs: int
     adversary_steps: int
-    tuning: int
+    tuning: tuple[int, int]
 
     def judging(self, count: int | None) -> Amount:
         """The same with so many clips and images to judge by, where a user says how many."""
@@ -90,7 +90,7 @@ MINI = Amount(
     epochs=10,
     adversarial_epochs=8,
     adversary_steps=3,
-    tuning=2,
+    tuning=(5, 2),
 )
 FULL = Amount(
     words=(None, None, None),
@@ -103,7 +103,7 @@ FULL = Amount(
     epochs=60,
     adversarial_epochs=60,
     adversary_steps=7,
-    tuning=3,
+    tuning=(5, 3),
 )
 AMOUNTS = {"mini": MINI, "full": FULL}
 
