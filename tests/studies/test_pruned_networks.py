@@ -37,7 +37,7 @@ from sottovoce.studies.olivier2023.pruned_networks.pruning_material import (
     open_words,
     split_data,
 )
-from sottovoce.studies.olivier2023.pruned_networks.pruning_tables import SIZES, TABLE_3_1
+from sottovoce.studies.olivier2023.pruned_networks.pruning_tables import SIZES, SMALLER, TABLE_3_1
 from sottovoce.studies.olivier2023.pruned_networks.strongest_attack import Attackers, Judged, judge
 from sottovoce.studies.study import Choice
 from sottovoce.targets.families.classifier import ModuleClassifier
@@ -145,7 +145,7 @@ def test_verdicts_are_kept_a_budget_at_a_time(tmp_path: Path) -> None:
         judge(target(), clips, ATTACKERS, path, lambda note: None)
 
 
-def verdicts(*fell: str, sizes: tuple[str, ...] = SIZES) -> Judged:
+def verdicts(*fell: str, sizes: tuple[str, ...] = (*SMALLER, *SIZES)) -> Judged:
     truth = ["up"] * len(fell)
     said = ["down" if one == "clean" else "up" for one in fell]
     return Judged(
@@ -190,7 +190,8 @@ def test_radii_double_with_the_swing_and_follow_the_size() -> None:
     rows = [np.zeros(768, np.int16)] * 2
     clips = hold_clips(rows, ["a", "b"], ["0", "1"], 1)
     found = image_budgets(Images(Material(clips, clips, clips), (3, 16, 16), ("a", "b")))
-    assert list(found) == list(SIZES)
+    assert list(found) == [*SMALLER, *SIZES]
+    assert found["Linf 1/255"] == f"linf(eps={2 / 255:.6f})" and found["L2 0.125"] == "l2(eps=0.125000)"
     assert found["Linf 8/255"] == f"linf(eps={16 / 255:.6f})"
     assert found["L2 0.5"] == "l2(eps=0.500000)" and found["L2 2"] == "l2(eps=2.000000)"
     assert sqrt(768 / 3072) == 0.5
@@ -331,7 +332,7 @@ def test_tables_and_claims() -> None:
     ends = {row[0]: row for row in result.sheets[3].rows}
     # Two sizes of four clips: of each, one to PGD, one to AutoPGD, one to the search.
     assert ends["pruned, 70 % gone"][1:5] == ("2", "2", "2", "0 of 8")
-    assert ends["images: compressed"][1:5] == ("6", "6", "6", "0 of 24")
+    assert ends["images: compressed"][1:5] == ("8", "8", "8", "0 of 32")
     assert result.values["keyword"]["halved-1"]["mean"] == {"pgd": 0.5, "strongest": 0.0}
     assert [drawing.name for drawing in result.drawings] == ["keyword", "images-small"]
     assert "Far too few words" in bench.scope(STUDY)[-1]
@@ -341,7 +342,7 @@ def test_tables_and_claims() -> None:
 def test_the_whole_study_at_a_tiny_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed in the middle, and gone on with; another choice is refused in the same folder."""
     monkeypatch.setattr(pruning_bench, "AMOUNTS", {"mini": TINY})
-    monkeypatch.setattr(pruning_bench, "KEYWORD_RADII", (0.0005, 0.001, 0.002))
+    monkeypatch.setattr(pruning_bench, "KEYWORD_RADII", (0.00005, 0.002))
     monkeypatch.setattr(pruning_bench, "HALVINGS", 2)
 
     def stop(done: float, note: str) -> None:

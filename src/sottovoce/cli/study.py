@@ -54,8 +54,8 @@ def run(
         str | None,
         typer.Option(
             help="Clips: a corpus such as embedded, speechcommands:DIR, librispeech:DIR, prompts. M3: or a "
-            "folder of answers; M4: mushra:DIR; M5: or CORPUS@NOISES; A: manifest.csv (path, speaker, "
-            "label such as control or PD), pcgita:DIR, torgo:DIR or proxy:CORPUS.",
+            "folder of answers; M4: mushra:DIR; M5: or CORPUS@NOISES; O3: or WORDS@IMAGES; A: manifest.csv "
+            "(path, speaker, label such as control or PD), pcgita:DIR, torgo:DIR or proxy:CORPUS.",
             show_default="the study's own",
         ),
     ] = None,

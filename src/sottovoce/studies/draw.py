@@ -81,13 +81,13 @@ def curves(panels: Sequence[Sweep], *, label: str = "fooling ratio, %", top: flo
 
 
 def twin_curves(
-    panels: Mapping[str, Mapping[str, tuple[list[float], list[float], list[float]]]],
+    panels: Mapping[str, Mapping[str, tuple[list[str], list[float], list[float]]]],
     *,
     label: str,
     told: tuple[str, str],
 ) -> Figure:
     """Panels side by side, each named by what runs across it; for every name two curves in per cent of one
-    colour, the first solid and the second dashed: places, solid, dashed.
+    colour, the first solid and the second dashed: names of places, solid, dashed.
 
     told: what the two are.
     """

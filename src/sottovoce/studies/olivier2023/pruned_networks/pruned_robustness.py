@@ -8,14 +8,14 @@ from typing import Any
 
 from sottovoce.core.statistics import Interval, ratio_difference
 from sottovoce.studies.draw import twin_curves
-from sottovoce.studies.olivier2023.adversarial_training import TITLES
 from sottovoce.studies.olivier2023.pruned_networks.pruning_bench import PruningBench, Trained, open_bench
-from sottovoce.studies.olivier2023.pruned_networks.pruning_tables import ERRORS, SIZES, TABLE_3_1
+from sottovoce.studies.olivier2023.pruned_networks.pruning_tables import ERRORS, SIZES, SMALLER, TABLE_3_1
 from sottovoce.studies.olivier2023.pruned_networks.strongest_attack import PGD, SEARCH, Judged
 from sottovoce.studies.shown_numbers import as_printed, percent, percent_interval
 from sottovoce.studies.study import Result, Study, StudyFigure, StudyTable
 from sottovoce.studies.trends import Trend, compare, higher, trend_sheet
 
+TITLES = {"fgsm": "FGSM training", "pgd": "PGD training", "mixed": "PGD training, 50 % then 80 %"}
 ALONE = (PGD,)
 PLAIN, HARDENED = "plain", "pgd"
 NONE, TRAINED, SMOOTHED, COMPRESSED, FURTHER = (
@@ -107,11 +107,17 @@ def _attacks(judged: Judged) -> list[str]:
 
 
 def _mean(judged: Judged, attacks: Sequence[str] | None) -> float:
-    return fmean(judged.accuracy(size, attacks).value for size in judged.fell)
+    """Over the thesis's six sizes, or over all radii of a keyword model."""
+    return fmean(judged.accuracy(size, attacks).value for size in _counted(judged))
+
+
+def _counted(judged: Judged) -> list[str]:
+    return [size for size in judged.fell if size not in SMALLER]
 
 
 def _sheet(title: str, group: Group, what: str) -> StudyTable:
-    sizes = list(next(iter(group.values())).judged.fell)
+    first = next(iter(group.values())).judged
+    sizes = list(first.fell)
     rows = []
     for name, one in group.items():
         judged = one.judged
@@ -130,10 +136,18 @@ def _sheet(title: str, group: Group, what: str) -> StudyTable:
                 f"{percent(judged.one_class())} / {percent(max(map(judged.one_class, sizes)))}",
             )
         )
-    count = len(next(iter(group.values())).judged.truth)
+    count = len(first.truth)
     return StudyTable(
         title=f"{title}: accuracy in %, under PGD alone / under the strongest attack",
-        columns=("network", "weights", "gone, %", "clean", "mean", *sizes, "in one class, %"),
+        columns=(
+            "network",
+            "weights",
+            "gone, %",
+            "clean",
+            f"mean of {len(_counted(first))}",
+            *sizes,
+            "in one class, %",
+        ),
         rows=rows,
         note=f"{count} {what}s. Brackets: 95 % interval. In one class: the share of the commonest answer, "
         "clean / the most under attack; a network that always says one thing cannot be fooled.",
@@ -187,8 +201,9 @@ def _printed() -> StudyTable:
 def difference(
     one: Judged, other: Judged, attacks: Sequence[str] | None, sizes: Sequence[str] | None = None
 ) -> Interval:
-    """Accuracy of a network less that of another on the same clips, over some sizes; None: all."""
-    wanted = list(one.fell) if sizes is None else list(sizes)
+    """Accuracy of a network less that of another on the same clips, over some sizes; None: those of
+    the mean."""
+    wanted = _counted(one) if sizes is None else list(sizes)
 
     def parts(judged: Judged) -> list[tuple[int, int]]:
         stood = [judged.stands(size, attacks) for size in wanted]
@@ -230,6 +245,8 @@ def _image_trends(networks: Mapping[str, Group]) -> list[Trend]:
                 found = difference(judged[method], judged[NONE], attacks)
                 trends.append(higher(claim, found, "points, mean of six sizes"))
         pruned = judged[COMPRESSED]
+        claim = f"images, {network}: compressed holds better than plain at smaller sizes (not in the thesis)"
+        trends.append(higher(claim, difference(pruned, judged[NONE], None, SMALLER)))
         for told, sizes, sign in (("largest", LARGE, 1), ("smallest", SMALL, -1)):
             for method in (TRAINED, SMOOTHED):
                 found = difference(pruned, judged[method], None, sizes)
@@ -252,10 +269,10 @@ def _hardly_falls(network: str, pruned: Judged) -> Trend:
     return Trend(claim, holds, f"{percent(first.value)} to {percent(last.value)} %")
 
 
-def _line(judged: Judged, sizes: Sequence[str], places: Sequence[float]) -> tuple[list[float], ...]:
+def _line(judged: Judged, sizes: Sequence[str]) -> tuple[list[str], list[float], list[float]]:
     clean = 100 * judged.clean.value
     return (
-        [0.0, *places],
+        ["none", *(size.split()[1] for size in sizes)],
         [clean, *(100 * judged.accuracy(size).value for size in sizes)],
         [clean, *(100 * judged.accuracy(size, ALONE).value for size in sizes)],
     )
@@ -267,8 +284,7 @@ def _keyword_figure(group: Group) -> Any:
         for name in wanted:
             judged = group[name].judged
             sizes = list(judged.fell)
-            places = [float(size.split()[1]) for size in sizes]
-            found[title_of(name, group[name])] = _line(judged, sizes, places)
+            found[title_of(name, group[name])] = _line(judged, sizes)
         return found
 
     pruned = [name for name, one in group.items() if one.removed]
@@ -285,10 +301,9 @@ def _keyword_figure(group: Group) -> Any:
 
 def _image_figure(group: Group) -> Any:
     panels = {}
-    for norm, across in (("Linf", "L-infinity radius, of 255"), ("L2", "L2 radius, as for 32x32")):
-        sizes = [size for size in SIZES if size.startswith(norm)]
-        places = [float(size.split()[1].partition("/")[0]) for size in sizes]
-        panels[across] = {name: _line(one.judged, sizes, places) for name, one in group.items()}
+    for norm, across in (("Linf", "L-infinity radius"), ("L2", "L2 radius, as for 32x32")):
+        sizes = [size for size in (*SMALLER, *SIZES) if size.startswith(norm)]
+        panels[across] = {name: _line(one.judged, sizes) for name, one in group.items()}
     return twin_curves(panels, label="accuracy, %", told=("strongest attack", "PGD alone"))
 
 

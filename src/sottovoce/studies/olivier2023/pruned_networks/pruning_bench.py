@@ -30,7 +30,7 @@ from sottovoce.studies.olivier2023.pruned_networks.pruning_material import (
     open_words,
     split_data,
 )
-from sottovoce.studies.olivier2023.pruned_networks.pruning_tables import SIZES
+from sottovoce.studies.olivier2023.pruned_networks.pruning_tables import SIZES, SMALLER
 from sottovoce.studies.olivier2023.pruned_networks.strongest_attack import Attackers, Judged, judge
 from sottovoce.studies.study import Choice, Study, Tell, default_folder, find_scale
 from sottovoce.targets.open_target import find_device, open_target
@@ -47,7 +47,8 @@ from sottovoce.training.trainable_models import SHIPPED, build_learner
 SETTING, TIMES = "study.json", "seconds.json"
 HALVINGS = 4
 """Of a keyword model's feature maps, one after the other."""
-KEYWORD_RADII = (0.0005, 0.001, 0.002)
+KEYWORD_RADII = (0.00005, 0.0001, 0.0005, 0.002)
+"""The smallest is one and a half steps of 16 bits; hardened models were trained at the largest."""
 LOSE = 0.05
 """Accuracy that compressing may cost: VGG16 loses 4.7 points in Table 3.1."""
 KEEP = 0.25
@@ -272,7 +273,7 @@ def keyword_models(work: Workshop, clips: Material) -> dict[str, Trained]:
     """The shipped keyword models, and the plain one with ever fewer feature maps."""
     attackers = Attackers(
         attacks=_attacks(work.amount, step=0.1),
-        budgets={f"Linf {eps:g}": f"linf(eps={eps})" for eps in KEYWORD_RADII},
+        budgets={f"Linf {f'{eps:.5f}'.rstrip('0')}": f"linf(eps={eps})" for eps in KEYWORD_RADII},
         batch=work.choice.batch or 50,
         seed=work.choice.seed,
     )
@@ -351,10 +352,11 @@ def image_models(work: Workshop, images: Images, network: str) -> dict[str, Trai
 
 
 def image_budgets(images: Images) -> dict[str, str]:
-    """The sizes of Table 3.1 on samples from -1 to 1; L2 as long for the number of values as on CIFAR-10."""
+    """The sizes of Table 3.1, and smaller ones, on samples from -1 to 1. L2 radii are as long for the number
+    of values as they are on CIFAR-10."""
     values = len(images.clips.test.samples) / len(images.clips.test)
     found = {}
-    for size in SIZES:
+    for size in (*SMALLER, *SIZES):
         norm, number = size.split(" ")
         if norm == "Linf":
             found[size] = f"linf(eps={SWING * int(number.partition('/')[0]) / 255:.6f})"

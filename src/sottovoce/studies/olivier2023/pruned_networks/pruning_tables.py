@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple, final
 
 SIZES = ("Linf 4/255", "Linf 8/255", "Linf 16/255", "L2 0.5", "L2 1", "L2 2")
+SMALLER = ("Linf 1/255", "L2 0.125")
+"""Sizes that the thesis does not have: at its own, networks that nobody hardened have nothing left."""
 
 
 @final
