@@ -6,6 +6,21 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 
+__all__ = [
+    "BudgetError",
+    "DamagedFile",
+    "GradientError",
+    "InputError",
+    "MissingCapability",
+    "MissingExtra",
+    "PartExit",
+    "ScoreError",
+    "SottovoceError",
+    "Stopped",
+    "StoreError",
+    "UnknownName",
+]
+
 Place = tuple[str | int, ...]
 """Where an entry stands in a file of entries: `("attacks", 0)` is the first item of `attacks`."""
 

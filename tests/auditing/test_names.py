@@ -12,7 +12,7 @@ from sottovoce.auditing.run.driver import run_audit
 from sottovoce.core.record import LOADING
 from sottovoce.data.load import Corpus, Entry
 from sottovoce.errors import InputError
-from sottovoce.leaderboard.fast_summary import read_run
+from sottovoce.leaderboard.run_reading import read_run
 
 ROWS = """path,label,id
 clips/up/0.wav,up,*

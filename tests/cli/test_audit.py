@@ -112,7 +112,7 @@ def test_labels_without_a_class(mean_model: str, mean_clips: Path, tmp_path: Pat
     assert done.exit_code == 0, done.output
     assert "skipped: 1 clip: the model has no class 'left'" in done.output
     dry = audit(*words[:-1], "other", "--dry-run")
-    assert "nothing of it will run: corpus 'clips': expected labels that the model has a class" in dry.output
+    assert "this run will fail: corpus 'clips': expected labels that the model has a class" in dry.output
     assert "labels" in refused(*words, "--labels", "drop")
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import CtcFrames, Languages, Matches, Scores, Target, Timings, Word
+from sottovoce.core.target import CtcFrames, Languages, Matches, Scores, Target, TimedWord, Timings
 from sottovoce.core.transform import Defended
 from sottovoce.core.vote import MOST_PASSES, Passes, Vote, Voted
 from sottovoce.errors import InputError, MissingCapability
@@ -51,9 +51,9 @@ class Scripted(Target, Timings, Scores, CtcFrames):
     def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
         return [SCRIPT[name][turn] for name, turn in self.places(batch)]
 
-    def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[Word]]:
+    def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[TimedWord]]:
         texts = [SCRIPT[name][turn].split() for name, turn in self.places(batch)]
-        return [[Word(word, place, place + 1) for place, word in enumerate(words)] for words in texts]
+        return [[TimedWord(word, place, place + 1) for place, word in enumerate(words)] for words in texts]
 
     def scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
         """The pass and its square, ten times as much for clip two."""
@@ -101,7 +101,7 @@ def test_no_more_rows_are_heard_at_once_than_allowed() -> None:
 
 def test_words_keep_their_times_and_an_empty_pass_has_none() -> None:
     found = passes(5).words()
-    assert found[1] == [[Word("c", 0, 1)], [], [Word("d", 0, 1), Word("e", 1, 2)]]
+    assert found[1] == [[TimedWord("c", 0, 1)], [], [TimedWord("d", 0, 1), TimedWord("e", 1, 2)]]
 
 
 @pytest.mark.parametrize("at_once", [1, 4, 64])

@@ -195,7 +195,7 @@ def test_bad_ears() -> None:
     with pytest.raises(InputError, match="unknown ear 'nose'"):
         Audible(0.2, "nose")
     clean = example_clips()
-    with pytest.raises(InputError, match="choose another p"):
+    with pytest.raises(InputError, match="never gives a probability as low"):
         Audible(0.5, "deaf").project(clean.waveforms, clean)
 
 

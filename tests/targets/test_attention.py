@@ -116,7 +116,7 @@ def test_labels_are_checked() -> None:
     with pytest.raises(InputError, match="at most 3 tokens"):
         target.loss(silence(), ["aba"], draws=DRAWS)
     target.barred = (B,)
-    with pytest.raises(InputError, match="leaves"):
+    with pytest.raises(InputError, match="never writes"):
         target.check_labels(["ab"])
     assert target.loss(silence(), ["ab"], draws=DRAWS).isfinite().all()
 

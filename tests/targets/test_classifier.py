@@ -107,7 +107,7 @@ def test_a_module_with_other_outputs_is_refused(scores: object, got: str) -> Non
 
 @pytest.mark.parametrize("classes", [[], ["yes"], ["yes", "no", "yes"]])
 def test_class_names_must_tell_outputs_apart(classes: list[str]) -> None:
-    with pytest.raises(InputError, match="two or more different classes"):
+    with pytest.raises(InputError, match="two or more different names"):
         ModuleClassifier(nn.Identity(), classes, sample_rate=2)
 
 

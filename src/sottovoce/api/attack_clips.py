@@ -50,6 +50,9 @@ def attack(
     bits: the grid that examples are rounded to; None keeps floats.
     average: passes of a random model that a gradient is averaged over; None: 16 where it is random.
     attacker: "adaptive" goes through the defense, "transfer" attacks the bare model.
+    seed: of all random numbers. device: where a model that a text names is opened.
+
+    Returns a `Trial`: the clips and the examples, what the model said to both, and which goals were reached.
 
     >>> import sottovoce as sv
     >>> trial = sv.attack("keyword", sv.open_data("embedded", limit=4), "pgd(steps=20)", budget="snr(db=20)")

@@ -85,28 +85,65 @@ def audit(
 ) -> Run:
     """Attack a model on clips, measure what was added, and write a report: what `sottovoce audit` does.
 
-    Every argument means what the option of the same name means, and None stands for its default. Parts are
-    texts, such as "pgd(steps=100)", or objects, such as `sv.attacks.Pgd(steps=100)`; both give the same run.
-    A run that was interrupted goes on when it is called again.
+    A first look takes seconds and needs neither data nor a network:
 
-    model: what to attack: a text, what `open_model` gave, or several of them, which are compared. A model
-        that no text opens runs in this process alone, is resumed only when it is handed in again with the
-        same `out`, and cannot be claimed on a leaderboard.
-    data: the clips: "embedded", a folder, a CSV, "librispeech:DIR" ...; see `sottovoce parts corpus`.
-    plan: a plan file, or its entries; the other arguments are laid over it.
-    preset: what to run where nothing is said: "quick", "standard" or "paper".
-    attacks: "noise,pgd" or a list; "none" gives clean accuracy or WER alone.
-    snr, audible, budgets: how much may be added: dB, probabilities to be heard, or other budgets.
-    goals, defenses, attackers, black_box, average, fit, metrics, probe, longest, audio: as the options.
-    bits: the grid that examples are rounded to; None keeps floats.
-    limit: at most so many clips. labels: "skip" leaves out clips whose label is no class of the model.
-    exclude, include: rules about cells, as in a plan file.
-    out: the folder of the results; None: runs/<model>-<id of the plan>.
-    resume: a folder whose plan is to be gone on with; then nothing else that changes the plan is given.
-    workers, engine, address, device, gpu_share: who does the work, and where.
-    progress: whether a bar is shown on standard error.
+        run = sv.audit("keyword", attacks="noise,pgd(steps=20)", snr=30, limit=12)
+        run.report          # the page to open
+        run.summary()       # a dict a cell and metric, with intervals
+        run.table("latex")  # a table for a paper
 
-    Returns the `Run`; what failed is in its `trials()` with a reason.
+    Every argument has the meaning and the default of the option of the same name; None is the default. A part
+    is a text, "pgd(steps=100)", or an object, `sv.attacks.Pgd(steps=100)`: both give the same run. Where
+    several are taken, give one text with commas or a list. `sottovoce parts` lists all there is.
+    An interrupted run goes on when the same call is made again; what is done already is read, not repeated.
+
+    What is attacked
+        model: a text such as "keyword" (the default), "recogniser", "whisper:tiny.pt" or
+            "huggingface:FOLDER"; what `sv.open_model` gave; or a list, to compare several. A model that no
+            text opens runs in this process alone and makes no claim on a leaderboard.
+        data: "embedded" (shipped clips that suit the model, the default), a folder of classes, a CSV,
+            "librispeech:DIR" ... or a list of them.
+        limit: at most so many clips, evenly over classes or speakers.
+        labels: "refuse" (the default) or "skip" clips whose label is no class of the model.
+        longest: seconds of the longest clip; a longer one is recorded as failed.
+        defenses: what stands before the model, such as "gaussian(sigma=0.01)+majority(passes=8)". Begin with
+            "none" to see the bare model beside it.
+
+    How it is attacked
+        attacks: by default noise, fgsm and pgd, and deepfool for classifiers. "none": clean accuracy or WER.
+        snr: budgets as signal-to-noise ratios in dB: 30, [30, 40] or "20:60:10" (the default for classifiers;
+            30 and 40 for recognisers).
+        audible: budgets as shares of listeners who may notice, such as 0.25.
+        budgets: others, such as "linf(eps=0.01)". snr, audible and budgets add up.
+        goals: "evade" (the default), "force(text=stop)", "language(code=sr)" ...
+        attackers: who attacks a defense: "adaptive", "transfer", "black-box"; all by default.
+        black_box: the black-box attack; None: genetic.
+        average: passes of a random model that a gradient is averaged over; None: 16.
+        fit: clips to fit universal attacks on; None: every other clip.
+        probe: on how many clips the strongest attack is tried harder, for the doubts; 8 by default, 0: none.
+        seed, seeds: of all random numbers; with several seeds a run each.
+        batch: clips attacked at once. The result does not depend on it.
+
+    What is kept
+        metrics: names or classes; None: all that suit the model, but for slow ones.
+        audio: "all" (the default) or "none".
+        bits: the grid that examples are rounded to; None keeps floats.
+        out: folder or URL of the results; None: runs/<model>-<id of the plan>.
+
+    Plans
+        plan: a plan file, or its entries as a dict; the other arguments are laid over it.
+        preset: what to run where nothing is said: "quick", "standard" or "paper".
+        exclude, include: cells to leave out and to add, as in a plan file.
+        resume: a folder whose plan is to be gone on with; then no argument that would change the plan.
+        retry_failed: do again what is recorded as failed.
+
+    Who does the work
+        device: "auto", "cpu", "cuda" or "mps". workers: processes on this machine.
+        engine, address, gpu_share: "ray", its cluster, and what a worker takes of a GPU.
+        progress: show a bar on standard error.
+
+    Returns a `Run`. A mistake raises `sv.errors.InputError` before any work; a clip that fails is a row of
+    `run.trials()` with a reason, and the others go on.
 
     >>> import sottovoce as sv
     >>> run = sv.audit("keyword", "embedded", attacks="noise,pgd(steps=5)", snr=[30], limit=2, probe=0,

@@ -64,13 +64,21 @@ def certify(
 ) -> Certificates:
     """Certify what a model says behind Gaussian noise, clip by clip: what `sottovoce certify` does.
 
-    Every argument means what the option of the same name means. A classifier's class stands at every
-    perturbation inside the radius; of a recogniser, more than half of the noisy passes stay under `wer`.
+    Every argument means what the option of the same name means. For a classifier the claim is that it keeps
+    its class under every perturbation inside the radius; for a recogniser, that more than half of the noisy
+    passes stay below a word error rate of `wer`.
 
+    model, data: texts as of `audit`; the model may be what `sv.open_model` gave.
+    limit, labels, longest: which clips; as of `audit`.
     sigma: the standard deviation of the noise; None: 0.01. defense: more than the noise, in place of `sigma`.
     passes: noisy passes that are counted. select: passes that elect what is certified.
     alpha: how likely a radius may be too large. radius, tolerance: when a clip is stopped early.
-    out: the folder of the results; None: runs/certify-<model>-<id of the plan>.
+    seed: of the noise. batch: noisy copies at once; the result does not depend on it.
+    device: "auto", "cpu", "cuda" or "mps".
+    out: the folder of the results; None: runs/certify-<model>-<id of the plan>. The same call goes on there.
+    retry_failed: do again what is recorded as failed. progress: show a bar on standard error.
+
+    Returns `Certificates`: `rows`, one a clip, and `curve`, how many clips are certified at which radius.
 
     >>> import sottovoce as sv
     >>> found = sv.certify("keyword", "embedded", sigma=0.01, limit=2, passes=50, select=10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -14,6 +15,7 @@ from sottovoce.auditing.results.tidy_rows import summary_rows, trial_rows
 from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.auditing.run.run_grid import is_grid, run_folders
 from sottovoce.errors import InputError, MissingExtra
+from sottovoce.registry.part_text import split_list
 
 
 @final
@@ -68,6 +70,18 @@ class Run:
                 "summary() and trials() give the same rows as dicts."
             ) from None
         return pandas.DataFrame(self._rows(what))
+
+    def table(self, format: str = "md", metric: str | Iterable[str] | None = None) -> str:
+        """A table for a paper, as `sottovoce table` prints it: a row a target, defense, attack and goal, a
+        column a budget, and intervals.
+
+        format: "md", "latex" or "csv".
+        metric: names; None: the one by which the attacks are ranked.
+        """
+        names = split_list(metric) if isinstance(metric, str) else list(metric or ())
+        from sottovoce.report.paper_table import make_table
+
+        return make_table([self.folder], format, names)
 
     def _rows(self, what: str) -> list[dict[str, Any]]:
         if is_grid(self.folder):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sottovoce import registry
 from sottovoce.core.attack import Trial
 from sottovoce.core.batch import AudioBatch
-from sottovoce.core.metric import Metric, clip_values, lend
+from sottovoce.core.metric import Metric, clip_values, lend, trial_of_pairs
 from sottovoce.data.audio_file import LONGEST_SECONDS
 from sottovoce.data.corpora import SUFFIXES
 from sottovoce.data.load import Clip, load_clip
@@ -242,8 +242,7 @@ def _trial(pairs: Sequence[MeasuredPair]) -> Trial:
     rate, names = pairs[0].clean.sample_rate, [pair.name for pair in pairs]
     clean = AudioBatch.of([pair.clean.waveform.numpy() for pair in pairs], rate, names)
     changed = AudioBatch.of([pair.changed.waveform.numpy() for pair in pairs], rate, names)
-    nothing, no = ("",) * len(pairs), (False,) * len(pairs)
-    return Trial(clean, changed, nothing, None, nothing, nothing, no, no)
+    return trial_of_pairs(clean, changed)
 
 
 def _audio_files(folder: Path) -> dict[str, Path]:

@@ -10,10 +10,10 @@ from typing import NamedTuple, final
 import torch
 
 from sottovoce.api.fingerprint import OPENED, fingerprint, modules_of
-from sottovoce.auditing.run.fitting_clips import open_settled
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.target import Target
 from sottovoce.data.corpora import open_corpus
+from sottovoce.data.labels import open_settled
 from sottovoce.data.load import Clip, Corpus, collate
 from sottovoce.errors import InputError
 from sottovoce.targets.families.classifier import ModuleClassifier

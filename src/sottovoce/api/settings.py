@@ -50,12 +50,12 @@ class Way:
     @property
     def count(self) -> int:
         """Workers on this machine, where they are known beforehand."""
-        from sottovoce.auditing.engines.pool_engine import find_devices
+        from sottovoce.targets.open_target import find_devices
 
         return self.workers or (len(find_devices()) if self.device == "auto" else 1)
 
     def open(self) -> Engine:
-        from sottovoce.auditing.engines.inline_engine import InlineEngine
+        from sottovoce.auditing.engines.engine import InlineEngine
         from sottovoce.auditing.engines.pool_engine import PoolEngine
         from sottovoce.auditing.engines.ray_engine import RayEngine
 

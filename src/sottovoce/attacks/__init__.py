@@ -23,5 +23,15 @@ if TYPE_CHECKING:
     from sottovoce.attacks.white_noise import Nothing as Nothing
     from sottovoce.attacks.white_noise import WhiteNoise as WhiteNoise
     from sottovoce.attacks.yeehaw import Yeehaw as Yeehaw
+    from sottovoce.core.universal_attack import Perturbation as Perturbation
+    from sottovoce.core.universal_attack import UniversalAttack as UniversalAttack
 else:
-    __getattr__, __dir__ = lazy(__name__, registered("attack", "universal"))
+    __getattr__, __dir__ = lazy(
+        __name__,
+        registered(
+            "attack",
+            "universal",
+            Perturbation="sottovoce.core.universal_attack:Perturbation",
+            UniversalAttack="sottovoce.core.universal_attack:UniversalAttack",
+        ),
+    )

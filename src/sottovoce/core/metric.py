@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, final
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from sottovoce.core.attack import Trial
-from sottovoce.core.batch import Lent
+from sottovoce.core.batch import AudioBatch, Lent
 from sottovoce.core.statistics import clopper_pearson, ratio_bootstrap
+from sottovoce.errors import InputError
 
 FEWEST_SPEAKERS = 5
 """With fewer, resampling them says little: two speakers have three different resamples."""
@@ -59,6 +61,39 @@ class Metric(ABC):
     def measure(self, trial: Trial) -> Tensor:
         """`(batch, 2)` float64: numerator and weight of each clip."""
 
+    @final
+    def __call__(
+        self,
+        clean: Tensor,
+        changed: Tensor,
+        *,
+        sample_rate: int,
+        lengths: Tensor | Sequence[int] | None = None,
+    ) -> Tensor:
+        """The value of each pair of waveforms, without a `Trial`: float64 on the CPU, NaN where it has none.
+
+        clean, changed: `(batch, time)`, for which the values are `(batch,)`, or one pair `(time,)`, for which
+            there is one value without a dimension.
+        sample_rate: in Hz.
+        lengths: of each pair, in samples; None: the whole width.
+
+        A metric of what a model said has no value for sounds alone, and refuses.
+
+        >>> import torch
+        >>> import sottovoce as sv
+        >>> clean = torch.full((2, 8000), 0.5)
+        >>> sv.metrics.Snr()(clean, clean * torch.tensor([[1.1], [1.01]]), sample_rate=16000).round()
+        tensor([20., 40.], dtype=torch.float64)
+        """
+        if self.of != "audio":
+            raise InputError(
+                f"{self.name} looks at what a model said, so it cannot be measured on two waveforms; take a "
+                "metric of audio such as snr, or call measure() with the Trial of an attack."
+            )
+        parts = self.measure(trial_of_pairs(*_as_batches(clean, changed, sample_rate, lengths)))
+        values = torch.from_numpy(clip_values(parts.cpu().double().numpy()))
+        return values if clean.ndim == 2 else values[0]
+
     def reasons(self, trial: Trial, parts: Tensor) -> dict[str, str]:
         """Why clips have no value: the id of a clip without finite parts to one phrase.
 
@@ -89,6 +124,31 @@ class Metric(ABC):
             found = ratio_bootstrap(scored, groups=speakers, level=level)
             return Estimate(*found, f"bootstrap over speakers {level:.0%}")
         return Estimate(*ratio_bootstrap(scored, level=level), f"bootstrap {level:.0%}")
+
+
+def trial_of_pairs(clean: AudioBatch, changed: AudioBatch) -> Trial:
+    """Pairs of clips as metrics of audio take them: nothing was said, and nothing attempted."""
+    nothing, no = ("",) * len(clean), (False,) * len(clean)
+    return Trial(clean, changed, nothing, None, nothing, nothing, no, no)
+
+
+def _as_batches(
+    clean: Tensor, changed: Tensor, sample_rate: int, lengths: Tensor | Sequence[int] | None
+) -> tuple[AudioBatch, AudioBatch]:
+    if clean.ndim not in (1, 2) or clean.shape != changed.shape:
+        raise InputError(
+            "expected clean and changed of one shape, (time,) or (batch, time), got "
+            f"{tuple(clean.shape)} and {tuple(changed.shape)}; pad or crop one of them."
+        )
+    rows, width = (clean.shape[0] if clean.ndim == 2 else 1), clean.shape[-1]
+    sizes = torch.as_tensor([width] * rows if lengths is None else lengths, dtype=torch.int64)
+    names = tuple(map(str, range(rows)))
+    # What lies past a length is no part of a clip, whatever is there.
+    past = torch.arange(width) >= sizes[:, None]
+    one, other = (
+        each.detach().reshape(rows, width).masked_fill(past.to(each.device), 0.0) for each in (clean, changed)
+    )
+    return AudioBatch(one, sizes, sample_rate, names), AudioBatch(other, sizes, sample_rate, names)
 
 
 def lend(trial: Trial) -> Callable[[], Trial]:

@@ -18,6 +18,8 @@ from sottovoce.core.files.strict_json import STRICT, Mistake, check_once, refuse
 from sottovoce.errors import DamagedFile, InputError, StoreError
 
 Status = Literal["ok", "failed", "skipped"]
+Role = Literal["clean", "adversarial"]
+"""Of a kept sound: before the attack, or after it."""
 Key = tuple[str, str]
 """A cell and a clip."""
 Kept = TypeVar("Kept")
@@ -65,7 +67,7 @@ class Record:
     """Metric name to additive parts; NaN (null in the file) where the clip has no value."""
     unscored: dict[str, str] = field(default_factory=dict)
     """Metric name to the reason why it has no value for this clip, where it says so."""
-    audio: dict[Literal["clean", "adversarial"], Below] = field(default_factory=dict)
+    audio: dict[Role, Below] = field(default_factory=dict)
     """To files beside the records."""
     schema: Annotated[int, Field(ge=1, le=SCHEMA)] = SCHEMA
 

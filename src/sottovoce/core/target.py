@@ -135,7 +135,7 @@ class Languages(ABC):
 
 
 @dataclass(frozen=True)
-class Word:
+class TimedWord:
     """A word of a transcript, when it was said, and how sure of it the model is, from 0 to 1."""
 
     text: str
@@ -148,7 +148,7 @@ class Timings(ABC):
     """The power to tell when each word was said."""
 
     @abstractmethod
-    def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[Word]]:
+    def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[TimedWord]]:
         """The words of each transcript in order; joined by spaces they are what `decode` gives, in its
         canonical form."""
 

@@ -16,7 +16,17 @@ from torch.autograd.function import once_differentiable
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import CtcFrames, Languages, Matches, Power, Says, Scores, Target, Timings, Word
+from sottovoce.core.target import (
+    CtcFrames,
+    Languages,
+    Matches,
+    Power,
+    Says,
+    Scores,
+    Target,
+    TimedWord,
+    Timings,
+)
 from sottovoce.errors import InputError
 
 
@@ -153,7 +163,7 @@ class Defended(Wrapped):
     def language_scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
         return self.target.power(Languages).language_scores(self._heard(batch, draws), draws=draws)
 
-    def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[Word]]:
+    def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[TimedWord]]:
         return self.target.power(Timings).timings(self._heard(batch, draws), draws=draws)
 
     def _heard(self, batch: AudioBatch, draws: Draws) -> AudioBatch:
@@ -198,7 +208,7 @@ class Unsteady(Wrapped):
     def language_scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
         return self.target.power(Languages).language_scores(batch, draws=draws)
 
-    def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[Word]]:
+    def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[TimedWord]]:
         return self.target.power(Timings).timings(batch, draws=draws)
 
 
@@ -270,7 +280,7 @@ class Averaged(Wrapped):
         inner = self.target.power(Languages)
         return self._mean(batch, lambda piece: inner.language_scores(piece, draws=draws.turn("pass")))
 
-    def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[Word]]:
+    def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[TimedWord]]:
         return self.target.power(Timings).timings(batch, draws=draws)
 
     def _mean(self, batch: AudioBatch, ask: Callable[[AudioBatch], Tensor]) -> Tensor:

@@ -20,8 +20,8 @@ from sottovoce.core.target import (
     Power,
     Scores,
     Target,
+    TimedWord,
     Timings,
-    Word,
     check_scores,
 )
 from sottovoce.core.transform import Wrapped
@@ -52,10 +52,10 @@ class Passes:
                 found[row].append(text)
         return found
 
-    def words(self) -> list[list[list[Word]]]:
+    def words(self) -> list[list[list[TimedWord]]]:
         """The same with the time of every word, `[clip][pass][word]`; the target must offer `Timings`."""
         power = self.target.power(Timings)
-        found: list[list[list[Word]]] = [[] for _ in self.batch.ids]
+        found: list[list[list[TimedWord]]] = [[] for _ in self.batch.ids]
         for rows, piece in self.batch.passes(self.count, self.at_once):
             for row, words in zip(rows, power.timings(piece, draws=self.draws), strict=True):
                 found[row].append(words)
@@ -169,7 +169,7 @@ class Voted(Wrapped):
     def language_scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
         return self.target.power(Languages).language_scores(batch, draws=draws)
 
-    def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[Word]]:
+    def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[TimedWord]]:
         return self.power(Timings).timings(batch, draws=draws)
 
     def log_probs(self, batch: AudioBatch, *, draws: Draws) -> tuple[Tensor, Tensor]:

@@ -37,8 +37,8 @@ SLOPES = (0.25, 4.0)
 class CleanClips:
     """What depends on the clean clips alone.
 
-    shape: what they mask, to give noise and gradients the spectrum that hides best.
-    radius: `(batch,)`, the L2 size at which noise of that spectrum fills the budget.
+    shape: the spectrum that the clips mask, in which noise and gradients hide best.
+    radius: `(batch,)`, the L2 norm at which noise of that spectrum fills the budget.
     """
 
     shape: MaskedSpectrum
@@ -68,7 +68,9 @@ class Audible(Searchable):
 
     def __post_init__(self) -> None:
         if not isinstance(self.p, int | float) or not 0.0 < self.p < 1.0:
-            raise InputError(f"expected p between 0 and 1, got {self.p!r}; 0.25 is one listener in four.")
+            raise InputError(
+                f"p: expected a number between 0 and 1, got {self.p!r}; 0.25 is one listener in four."
+            )
         open_ear(self.ear)
 
     def excess(self, delta: Tensor, clean: AudioBatch) -> Tensor:
@@ -147,7 +149,8 @@ def largest_distance(ear: str, p: float, device: torch.device, dtype: torch.dtyp
         first = int(heard.double().argmax())
         if first == 0:
             raise InputError(
-                f"expected p below what the ear {ear!r} says of some distance, got {p:g}; choose another p."
+                f"p: the ear {ear!r} never gives a probability as low as {p:g}; choose a higher p, or "
+                "another ear."
             )
         low, high = (float(grid[place].log10()) for place in (first - 1, first))
     return float(10.0**low) * (1.0 - MARGIN)

@@ -69,8 +69,11 @@ def handed_back(*lent: AudioBatch | Tensor) -> Iterator[None]:
     before = [(thing.copy() if isinstance(thing, AudioBatch) else thing.detach().clone()) for thing in lent]
     yield
     for old, new in zip(before, lent, strict=True):
-        same = new.same_as(old) if isinstance(new, AudioBatch) else torch.equal(new, old)
-        what = "the clips" if isinstance(new, AudioBatch) else "a perturbation"
+        if isinstance(new, AudioBatch) and isinstance(old, AudioBatch):
+            same, what = new.same_as(old), "the clips"
+        else:
+            assert isinstance(new, Tensor) and isinstance(old, Tensor)
+            same, what = torch.equal(new, old), "a perturbation"
         require(same, Law.LENT, f"It wrote into {what} that it was handed; work on a copy.")
 
 

@@ -45,8 +45,9 @@ def _keyword(weights: str) -> Learner:
 
     if weights == SCRATCH:
         raise InputError(
-            "expected weights of a keyword model to begin with, got none, for it is standardised with its "
-            "clips when it is made; make one with `sottovoce train keyword`."
+            "the keyword model cannot be trained from scratch here, because its inputs are standardised with "
+            "its "
+            "training clips; use `sottovoce train keyword`."
         )
     module = keyword_cnn.load() if weights == SHIPPED else None
     return ClassLearner(
@@ -71,8 +72,7 @@ def _deepspeech2(weights: str) -> Learner:
 
     if weights == SHIPPED:
         raise InputError(
-            "expected weights of a Deep Speech 2, got none, for none are shipped; give --weights FILE, or "
-            "--weights scratch."
+            "no weights of a Deep Speech 2 come with sottovoce; give --weights FILE, or --weights scratch."
         )
     return LettersLearner(DeepSpeech2(), VOCABULARY, name="deepspeech2", as_target=as_target)
 

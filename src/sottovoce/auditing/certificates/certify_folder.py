@@ -21,7 +21,7 @@ from sottovoce.errors import StoreError
 
 MOST_ROWS = 12
 PROGRESS = {"clip": str, "elected": str, "successes": int, "passes": int, "lower": int | float}
-"""What is known of a clip under way."""
+"""What is known of a clip in progress."""
 
 
 @final
@@ -72,7 +72,7 @@ _CHECKED = TypeAdapter(CertifiedClip)
 @final
 @dataclass(frozen=True)
 class CertifyFolder:
-    """Where the certificates of one plan live. The same plan goes on; another is refused."""
+    """The folder of the certificates of one plan. The same plan continues there; another is refused."""
 
     path: Path
 
@@ -85,7 +85,7 @@ class CertifyFolder:
         prepare_folder(self.path, "certify.yaml", plan, about)
 
     def records(self) -> Iterator[CertifiedClip]:
-        """Each clip once, as it ended the last time; a torn last line, left by a kill, is dropped."""
+        """Each clip once, with its latest result; an incomplete last line, left by a kill, is dropped."""
         lines = read_lines(self.records_path, CertifiedClip.from_line, "certificate")
         return iter({record.clip: record for record in lines}.values())
 
@@ -93,7 +93,7 @@ class CertifyFolder:
         return RecordWriter(self.records_path)
 
     def save_progress(self, content: dict[str, Any]) -> None:
-        """How far the clip under way is, in place of what was there."""
+        """Replace the saved progress of the clip in progress."""
         path = self.path / "progress.json"
         torn = path.with_name("progress.json.part")
         try:
@@ -105,14 +105,14 @@ class CertifyFolder:
         except OSError as error:
             raise StoreError(
                 f"cannot write {path}: {error.strerror}; what was recorded before is safe: free some space "
-                "and give the same command again to go on."
+                "and run the same command again to continue."
             ) from None
 
     def clear_progress(self) -> None:
         (self.path / "progress.json").unlink(missing_ok=True)
 
     def progress(self) -> dict[str, Any]:
-        """How far the clip under way is; nothing where no file says so, or a damaged one: it begins anew."""
+        """The progress of the clip in progress; None without a readable file: the clip then starts over."""
         try:
             content = json.loads((self.path / "progress.json").read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):

@@ -1,4 +1,4 @@
-"""A target that counts how often it is asked: what an attack costs is how many passes it takes."""
+"""A target that counts its passes, which is what an attack costs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import CtcFrames, Languages, Matches, Scores, Target, Timings, Word
+from sottovoce.core.target import CtcFrames, Languages, Matches, Scores, Target, TimedWord, Timings
 from sottovoce.core.transform import Wrapped
 
 
@@ -32,7 +32,7 @@ class Counts:
 @final
 @dataclass(frozen=True)
 class Counted(Wrapped):
-    """The same target; `counts` grows with every question that it is asked."""
+    """The same target; `counts` grows with every pass."""
 
     target: Target
     counts: Counts = field(default_factory=Counts)
@@ -65,7 +65,7 @@ class Counted(Wrapped):
     def language_scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
         return self._watched(batch, self.target.power(Languages).language_scores(batch, draws=draws))
 
-    def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[Word]]:
+    def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[TimedWord]]:
         self.counts.forward += len(batch)
         return self.target.power(Timings).timings(batch, draws=draws)
 

@@ -100,6 +100,16 @@ def naming_lines(entries: Mapping[str, Any]) -> Iterator[None]:
         raise InputError(f"{entries.path}, line {line}: {error}") from None  # type: ignore[attr-defined]
 
 
+@contextmanager
+def at_entry(*place: str | int) -> Iterator[None]:
+    """Errors from in here are about the entry at this place, or about something below it."""
+    try:
+        yield
+    except InputError as error:
+        error.place = (*place, *error.place)
+        raise
+
+
 def read_yaml(path: Path, what: str, example: str, loader: type[StrictLoader] = StrictLoader) -> Entries:
     """The entries of a file. what: it is, such as "a plan"; example: of an entry."""
     try:

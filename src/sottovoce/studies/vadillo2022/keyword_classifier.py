@@ -12,13 +12,13 @@ from sottovoce.studies.shown_numbers import percent_interval
 from sottovoce.studies.study import Result, Study, StudyFigure, StudyTable
 from sottovoce.studies.vadillo2022.evaluate import decisions
 from sottovoce.studies.vadillo2022.fitting_split import open_test
-from sottovoce.studies.vadillo2022.universal_bench import UniversalBench, open_choice
+from sottovoce.studies.vadillo2022.universal_setup import UniversalSetup, open_choice
 from sottovoce.studies.vadillo2022.vadillo_tables import ARCHITECTURE
 from sottovoce.targets.families.classifier import ModuleClassifier
 from sottovoce.targets.zoo.mfcc import Mfcc
 
 
-def run(bench: UniversalBench) -> Result:
+def run(bench: UniversalSetup) -> Result:
     classes = list(bench.target.power(Scores).classes)
     pools, note = open_test(bench.setting, classes, bench.folder / "silence")
     counts = np.zeros((len(classes), len(classes)), dtype=int)

@@ -70,13 +70,15 @@ class KeywordCnn(nn.Module):
                 f"KeywordCnn expects waveforms (batch, {CLIP_SAMPLES}), got {tuple(waveforms.shape)}; "
                 f"pad or cut each clip to one second at {SAMPLE_RATE} Hz."
             )
-        return ((self.mfcc(waveforms) - self.center) / self.spread).unsqueeze(1)
+        found: Tensor = ((self.mfcc(waveforms) - self.center) / self.spread).unsqueeze(1)
+        return found
 
     def classify(self, image: Tensor) -> Tensor:
         """Logits `(batch, 12)` of an MFCC image `(batch, 1, 97, 40)`."""
         hidden = self.drop_maps(self.pool(torch.relu(self.first(image))))
         hidden = self.pool(torch.relu(self.second(hidden)))
-        return self.output(self.drop(hidden.flatten(1)))
+        found: Tensor = self.output(self.drop(hidden.flatten(1)))
+        return found
 
     def forward(self, waveforms: Tensor) -> Tensor:
         return self.classify(self.image(waveforms))
@@ -87,7 +89,8 @@ def load(device: torch.device | str = "cpu", weights: Path | None = None, varian
     model = KeywordCnn(maps=MAPS if weights is None else maps_in(weights))
     fill(model, "keyword", variant, VARIANTS, weights, plain="keyword_cnn")
     # Channels last: a fifth less time for forward and backward on a CPU.
-    return model.to(device, memory_format=torch.channels_last)
+    model.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return model
 
 
 def maps_in(weights: Path) -> tuple[int, int]:

@@ -49,7 +49,7 @@ class Amount:
 
     words, pictures: at most so many to train on, to decide by and to judge by; None: all.
     networks: of images. pool: pixels of images of 28 or 32 each way that become one.
-    steps, search: of attacks with a gradient, and of the genetic search.
+    steps: of attacks with a gradient. search: generations of the genetic search, and how large they are.
     passes: over a smoothed network, for its gradient. epochs: of images, plain and adversarial.
     tuning: times through the words, and through the images, after each round of pruning.
     """
@@ -59,7 +59,7 @@ class Amount:
     networks: tuple[str, ...]
     pool: int
     steps: int
-    search: int
+    search: tuple[int, int]
     passes: int
     epochs: int
     adversarial_epochs: int
@@ -75,7 +75,7 @@ class Amount:
     def __str__(self) -> str:
         return (
             f"networks of images {', '.join(self.networks)}, {self.epochs} epochs; attacks of {self.steps} "
-            f"steps, a genetic search of {self.search}"
+            f"steps, a genetic search of {self.search[0]} generations of {self.search[1]}"
         )
 
 
@@ -85,7 +85,7 @@ MINI = Amount(
     networks=("small",),
     pool=2,
     steps=30,
-    search=25,
+    search=(25, 8),
     passes=4,
     epochs=10,
     adversarial_epochs=8,
@@ -98,7 +98,7 @@ FULL = Amount(
     networks=("vgg16", "alexnet"),
     pool=1,
     steps=100,
-    search=500,
+    search=(500, 20),
     passes=16,
     epochs=60,
     adversarial_epochs=60,

@@ -67,7 +67,7 @@ class Mixed(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class DenoiserBench:
+class DenoiserSetup:
     """heard: what each system made of the noisy clips. measured: by system, then by judge."""
 
     folder: Path
@@ -89,9 +89,11 @@ class DenoiserBench:
             f"Data {self.setting['data']} ({self.corpus}): {len(self.mixed) // len(TRANCHES_DB)} clips, each "
             f"at {', '.join(f'{db:g}' for db in TRANCHES_DB)} dB, {self.setting['noise']} noise, seed "
             f"{self.seed}.",
-            "The paper asked people which of two they prefer; these are measures, not people. Its denoiser "
-            "was trained on 11,572 sentences for 400 epochs, these briefly on minutes of speech. Ours was "
-            "learned from simulated listeners.",
+            "The paper asked people which of two clips they prefer; these are objective measures. Its "
+            "denoiser "
+            "was trained on 11,572 sentences for 400 epochs, these only briefly on minutes of speech. Our "
+            "metric "
+            "was learned from simulated listeners.",
         ]
 
     def values(self, system: str, judge: str) -> NDArray[np.float64] | None:
@@ -106,7 +108,7 @@ class DenoiserBench:
         return [row for row, one in enumerate(self.mixed) if snr_db is None or one.snr_db == snr_db]
 
 
-def open_bench(choice: Choice, out: Path | None, device: str, tell: Tell) -> DenoiserBench:
+def open_bench(choice: Choice, out: Path | None, device: str, tell: Tell) -> DenoiserSetup:
     """choice.data: CORPUS, or CORPUS@DIR with a folder of noises. choice.model: a folder of weights."""
     choice.refuse("M5", "attack", "fit", "batch")
     scale = "full" if find_scale(choice.scale).name == "full" else "mini"
@@ -146,7 +148,7 @@ def open_bench(choice: Choice, out: Path | None, device: str, tell: Tell) -> Den
     }
     unused = {failure.id: failure.reason for failure in chunk.failures} | reasons
     folder = out or default_folder("M5", scale, [data, count, choice.model or "", choice.seed])
-    return DenoiserBench(
+    return DenoiserSetup(
         folder, mixed, clean, heard, measured, absent, setting, corpus.note, choice.seed, unused
     )
 
@@ -155,7 +157,7 @@ def systems(folder: Path) -> tuple[dict[str, Transform | None], dict[str, str]]:
     """What is compared, by name, and why the rest cannot be. folder: of weights denoiser-LOSS.safetensors."""
     # A lower floor than smoothing noise asks for: people listen here, not recognisers.
     found: dict[str, Transform | None] = {NOISY: None, "wiener": Asnr(floor_db=-20.0), "omlsa": Omlsa()}
-    absent = {}
+    absent: dict[str, str] = {}
     for loss in LOSSES:
         try:
             found[loss] = Denoise(loss=loss, weights=str(folder / f"denoiser-{loss}.safetensors"))
@@ -176,11 +178,11 @@ def unheard(corpus: Corpus, parts: Mapping[str, Transform | None]) -> Corpus:
     kept = tuple(entry for entry in corpus if entry.facts.get("speaker", "") not in known - {""})
     if not kept:
         raise InputError(
-            f"corpus {corpus.name!r}: expected speakers that no denoiser was trained on, got none; name "
-            "another corpus."
+            f"corpus {corpus.name!r}: the denoisers were trained on all of its speakers; name another corpus "
+            "with --data."
         )
     lost = len(corpus) - len(kept)
-    note = f"{lost} clips of speakers in training left out" if lost else ""
+    note = f"{lost} clips of training speakers left out" if lost else ""
     return Corpus(corpus.name, kept, "; ".join(filter(None, (corpus.note, note))))
 
 

@@ -15,7 +15,7 @@ from sottovoce.core.goal import Evade, Goal
 from sottovoce.core.quantisation import round_clean
 from sottovoce.core.target import Target
 from sottovoce.core.universal_attack import Perturbation, UniversalAttack
-from sottovoce.testing.checks.attack import check_examples, check_inside
+from sottovoce.testing.checks.check_attack import check_examples, check_inside
 from sottovoce.testing.clips import clips_for, example_clips
 from sottovoce.testing.guards import check_random_state, handed_back, unchanged
 from sottovoce.testing.laws import Law, gap, require

@@ -146,7 +146,7 @@ def _pick(trial: Trial, rows: Sequence[int], clean: AudioBatch, adversarial: Aud
         achieved_unrounded=pick(trial.achieved_unrounded),
         judged_by=pick(trial.judged_by) if trial.judged_by else (),
         wanted=None if trial.wanted is None else pick(trial.wanted),
-        languages=None if trial.languages is None else tuple(map(pick, trial.languages)),
+        languages=None if trial.languages is None else (pick(trial.languages[0]), pick(trial.languages[1])),
         facts=pick(trial.facts) if trial.facts else (),
     )
 

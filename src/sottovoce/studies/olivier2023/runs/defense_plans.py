@@ -109,8 +109,9 @@ def hardened(model: str, variant: str) -> str | None:
 def o13(ask: Ask) -> Plans:
     """Smoothing of recognisers (sections 7.2 and 7.3, appendix E).
 
-    Where records of one table lie hangs on the model and on what is in front of it: `-trained` is the model
-    trained on noise, `-mp3` needs a library that writes MP3, and `-parts` are the ablations of Table E.2.
+    The folder of the records of a table depends on the model and what is in front of it: `-trained` is the
+    model trained on noise, `-mp3` needs a library that writes MP3, and `-parts` are the ablations of Table
+    E.2.
     """
     trained = hardened(ask.model, "noisy")
     return {

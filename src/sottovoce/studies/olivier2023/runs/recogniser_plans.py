@@ -15,8 +15,8 @@ from sottovoce.registry.part_text import Part
 from sottovoce.studies.ask import Ask, Plans, cw, linf, nearest, snr
 from sottovoce.studies.identify import WHISPER, whisper_size
 from sottovoce.studies.olivier2023.attack_tables import BEAMS, TARGET, UNIVERSAL_SECONDS
-from sottovoce.studies.olivier2023.defense_plans import o13, o14
-from sottovoce.studies.olivier2023.hardening_plans import o15, o18
+from sottovoce.studies.olivier2023.runs.defense_plans import o13, o14
+from sottovoce.studies.olivier2023.runs.hardening_plans import o15, o18
 
 MASKING = ("masking-share", "masking-excess")
 """Cells of the spectrum above what the clip masks, and how far above it they are on average."""

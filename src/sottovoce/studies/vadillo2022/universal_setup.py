@@ -34,7 +34,7 @@ PROBE_TOLERANCE = 1e-2
 
 @final
 @dataclass(frozen=True)
-class UniversalBench:
+class UniversalSetup:
     """A setting made real. `unused` gathers why clips could not be used, by id."""
 
     setting: StudySetting
@@ -67,18 +67,19 @@ class UniversalBench:
         if not study.fits:
             return lines
         if scale == FULL:
-            lines.append(f"The paper's scale: {scale}; the model and the choice of clips are our own.")
+            lines.append(f"The paper's scale: {scale}; the model and the clips are our choice.")
         else:
             lines.append(f"NOT the paper's scale. Here: {scale}. Paper: {FULL}.")
         smallest = min(len(pool) for pool in self.material.fit.values())
         if smallest <= scale.fit_clips and scale.sets > 1:
             lines.append(
-                f"Some classes have no more than {smallest} clips to fit on, so that their {scale.sets} "
-                "training sets hold the same clips in another order."
+                f"Some classes have at most {smallest} clips to fit on, so their {scale.sets} training sets "
+                "hold the "
+                "same clips in different orders."
             )
         judged = min(len(self.material.valid_set(label)) for label in self.classes)
         if judged < 30:
-            lines.append(f"As few as {judged} clips a class to judge on: far too few to generalise from.")
+            lines.append(f"Only {judged} clips per class in places: too few to generalise from.")
         return lines
 
     def load(self, entries: Sequence[Entry]) -> list[AudioBatch]:
@@ -91,8 +92,9 @@ class UniversalBench:
                 batches.append(collate(kept).to(self.device))
         if not batches:
             raise InputError(
-                f"expected clips that the model can hear, got none of {len(entries)} "
-                f"({self.unused[entries[0].id]}); mend the data."
+                f"none of {len(entries)} clips can be used with this model ({self.unused[entries[0].id]}); "
+                "give other "
+                "clips with --data."
             )
         return batches
 
@@ -134,19 +136,19 @@ class UniversalBench:
         return found
 
 
-def open_bench(setting: StudySetting, folder: Path, *, device: str = "auto", tell: Tell) -> UniversalBench:
+def open_bench(setting: StudySetting, folder: Path, *, device: str = "auto", tell: Tell) -> UniversalSetup:
     """A bench in a folder that is new, or was made for the same setting and the same model."""
     check_data(setting)
     registry.find("universal", setting.attack)
     device = find_device(device)
     target = open_target(setting.model, device)
     material = open_material(setting, target.power(Scores).classes, folder / "silence")
-    bench = UniversalBench(setting, target, material, folder, device, tell)
+    bench = UniversalSetup(setting, target, material, folder, device, tell)
     _prepare(folder, setting.to_json(), _probe(bench))
     return bench
 
 
-def open_choice(choice: Choice, out: Path | None, device: str, tell: Tell) -> UniversalBench:
+def open_choice(choice: Choice, out: Path | None, device: str, tell: Tell) -> UniversalSetup:
     """The bench of a study of universal perturbations."""
     choice.refuse("V", "fit", "clips", "batch")
     own = StudySetting()
@@ -171,7 +173,7 @@ def _share_fooled(perturbation: Perturbation) -> float:
     return float(facts["fooled"]) / float(facts["clips"])
 
 
-def _probe(bench: UniversalBench) -> list[list[float]]:
+def _probe(bench: UniversalSetup) -> list[list[float]]:
     """What the model says to a few clips: tells whether it is still the one that a folder was made with."""
     entries = [bench.material.valid_set(label)[0] for label in bench.classes[:PROBES]]
     scorer = bench.target.power(Scores)
@@ -191,8 +193,7 @@ def _prepare(folder: Path, setting: dict[str, Any], probe: list[list[float]]) ->
         path.write_text(json.dumps({"setting": setting, "probe": probe}, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise StoreError(
-            f"expected a folder that can be written, got {folder} ({error.strerror}); choose another "
-            "with --out."
+            f"cannot write to {folder} ({error.strerror}); choose another folder with --out."
         ) from None
 
 
@@ -201,14 +202,16 @@ def _compare(folder: Path, kept: dict[str, Any], setting: dict[str, Any], probe:
     changed = [key for key in setting if old.get(key) != json.loads(json.dumps(setting[key]))]
     if changed:
         raise InputError(
-            f"expected a folder of the same setting, got {folder}, where {', '.join(changed)} was another; "
-            "choose a new folder with --out, or delete this one."
+            f"{folder} holds a study with another {', '.join(changed)}; choose a new folder with --out, or "
+            "delete "
+            "this one."
         )
     then, now = torch.tensor(kept["probe"]), torch.tensor(probe)
     if then.shape != now.shape or not torch.allclose(then, now, rtol=PROBE_TOLERANCE, atol=PROBE_TOLERANCE):
         raise InputError(
-            f"expected the model that {folder} was made with, got one with other scores; its perturbations "
-            "do not fit this model: choose a new folder with --out, or delete this one."
+            f"{folder} was made with a model that gives other scores, so its perturbations do not fit this "
+            "one; "
+            "choose a new folder with --out, or delete this one."
         )
 
 

@@ -19,7 +19,7 @@ from sottovoce.core.quantisation import round_clean
 from sottovoce.core.target import Target
 from sottovoce.errors import BudgetError, InputError
 from sottovoce.metrics.signal_distortion import snr_db
-from sottovoce.testing.checks.target import scorer_of
+from sottovoce.testing.checks.check_target import scorer_of
 from sottovoce.testing.clips import clips_for, widened
 from sottovoce.testing.guards import check_random_state, handed_back, unchanged
 from sottovoce.testing.laws import ContractError, Law, distance, gap, require
@@ -90,10 +90,10 @@ def check_attack(
     """
     target = ToyClassifier() if target is None else target
     clean = clips_for(target) if clips is None else clips
-    allowed = [
+    own: list[Budget] = [
         budget for budget in BUDGETS if isinstance(budget, attack.budgets) and budget.norm in attack.norms
     ]
-    allowed = allowed if budgets is None else list(budgets)
+    allowed = own if budgets is None else list(budgets)
     if not allowed:
         raise InputError(f"expected budgets for {attack}, got none that it can search; give some.")
     wanted = list(goals) if goals is not None else default_goals(target, clean)

@@ -13,7 +13,7 @@ from sottovoce.core.budget import Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Goal
 from sottovoce.core.target import Scores, Target
-from sottovoce.testing.checks.target import scorer_of
+from sottovoce.testing.checks.check_target import scorer_of
 from sottovoce.testing.clips import clips_for
 from sottovoce.testing.guards import handed_back
 from sottovoce.testing.laws import Law, gap, require

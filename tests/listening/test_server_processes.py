@@ -22,9 +22,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 SERVE = "import typer; from sottovoce.cli.listen_serve import serve; typer.run(serve)"
-CREW = """
+FOREMAN = """
 import os, sys, time
-from sottovoce.listening.server.server_processes import Crew
+from sottovoce.listening.server.server_processes import ServerProcesses
 
 def work(wait):
     os.write(1, f"begun {os.getpid()}\\n".encode())
@@ -33,7 +33,7 @@ def work(wait):
     wait()
     os.write(1, f"alone {os.getpid()}\\n".encode())
 
-Crew(2, work, lambda text: os.write(1, f"{text}\\n".encode())).run()
+ServerProcesses(2, work, lambda text: os.write(1, f"{text}\\n".encode())).run()
 os.write(1, b"over\\n")
 """
 
@@ -58,7 +58,7 @@ def is_gone(pid: int) -> bool:
 
 @pytest.fixture
 def crew() -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen([sys.executable, "-c", CREW], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([sys.executable, "-c", FOREMAN], stdout=subprocess.PIPE, text=True) as process:
         yield process
         process.kill()
 
@@ -99,7 +99,7 @@ def test_workers_end_when_nobody_looks_after_them(crew):
 
 
 def test_workers_that_never_stay_are_started_again_but_not_at_once():
-    command = [sys.executable, "-c", CREW, "short"]
+    command = [sys.executable, "-c", FOREMAN, "short"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as crew:
         lines(crew, 1)
         time.sleep(3)
@@ -218,7 +218,7 @@ def test_a_killed_worker_costs_no_answer(served, listen, slots):
     assert report.status_code == 200 and "A test" in report.text
     said = web.close()
     assert said.count("a worker ended (signal 9); starting another") == 3
-    assert "every answer that was acknowledged is kept" in said and web.process.returncode == 0
+    assert "every answer that was confirmed to a listener is stored" in said and web.process.returncode == 0
 
 
 @pytest.mark.slow

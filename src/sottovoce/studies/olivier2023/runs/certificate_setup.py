@@ -12,12 +12,12 @@ from sottovoce.auditing.certificates.certify_folder import CertifiedClip, Certif
 from sottovoce.auditing.certificates.certify_run import CertifyPlan, run_certify
 from sottovoce.core.files.yaml_reader import read_yaml
 from sottovoce.defenses.defense_text import Defense
-from sottovoce.defenses.smoothing import Gaussian
+from sottovoce.defenses.randomised_smoothing import Gaussian
 from sottovoce.errors import InputError
 from sottovoce.studies.ask import Ask
-from sottovoce.studies.olivier2023.certificate_plans import names_of_certificates, o16
 from sottovoce.studies.olivier2023.defense_tables import SETUP
-from sottovoce.studies.olivier2023.recogniser_bench import FEW_CLIPS, RUNS, Bar
+from sottovoce.studies.olivier2023.runs.certificate_plans import names_of_certificates, o16
+from sottovoce.studies.olivier2023.runs.recogniser_setup import FEW_CLIPS, RUNS, Bar
 from sottovoce.studies.study import Choice, Study, Tell, default_folder, find_scale
 from sottovoce.targets.open_target import find_device
 
@@ -35,15 +35,16 @@ class CertifyRun:
         first = Defense.parse(self.plan.defense).transforms[0]
         if not isinstance(first, Gaussian) or first.sigma is None:
             raise InputError(
-                f"expected Gaussian noise of a fixed sigma first, got {self.plan.defense!r}; make the "
-                "certificates anew."
+                f"expected a defense that starts with Gaussian noise of a fixed sigma, got "
+                f"{self.plan.defense!r}; run "
+                "the certificates again."
             )
         return first.sigma
 
 
 @final
 @dataclass(frozen=True)
-class CertifyBench:
+class CertifySetup:
     """The runs of the study, by the names of its plans; one that was not run is not there."""
 
     folder: Path
@@ -72,18 +73,16 @@ class CertifyBench:
         counts = {name: len(run.records) for name, run in self.runs.items()}
         lines = [
             f"Model {models}, data {data}, seed {', '.join(sorted({str(plan.seed) for plan in plans}))}.",
-            f"The paper: {SETUP['O16']}. Models, data, sigmas and passes are our own.",
+            f"The paper: {SETUP['O16']}. Models, data, sigmas and passes are our choice.",
             f"Clips: {', '.join(f'{name} {count}' for name, count in counts.items())}.",
         ]
         if counts and min(counts.values()) < FEW_CLIPS:
-            lines.append(
-                f"As few as {min(counts.values())} clips to judge on: far too few to generalise from."
-            )
+            lines.append(f"Only {min(counts.values())} clips in places: too few to generalise from.")
         absent = [name for name in names_of_certificates() if name not in counts]
         return lines + ([f"Not run: {', '.join(absent)}."] if absent else [])
 
 
-def open_certificates(choice: Choice, out: Path | None, device: str, tell: Tell) -> CertifyBench:
+def open_certificates(choice: Choice, out: Path | None, device: str, tell: Tell) -> CertifySetup:
     """Run what is not yet recorded."""
     choice.refuse("O16", "attack", "fit", "model", "batch")
     ask = Ask(
@@ -102,7 +101,7 @@ def open_certificates(choice: Choice, out: Path | None, device: str, tell: Tell)
     return read_certificates(folder)
 
 
-def read_certificates(folder: Path) -> CertifyBench:
+def read_certificates(folder: Path) -> CertifySetup:
     """A bench from folders of certificates, wherever they were made: `folder/plans/NAME`, `folder/NAME`."""
     runs = {}
     for name in names_of_certificates():
@@ -112,7 +111,8 @@ def read_certificates(folder: Path) -> CertifyBench:
                 runs[name] = CertifyRun(CertifyPlan(**settings), list(CertifyFolder(place).records()))
     if not runs:
         raise InputError(
-            f"study O16 expected a folder with certificates of {', '.join(names_of_certificates())}, got "
-            f"none in {str(folder)!r}; name the folder that holds them."
+            f"{str(folder)!r} has no certificates of {', '.join(names_of_certificates())}, which study O16 "
+            "shows; "
+            "name the folder that holds them."
         )
-    return CertifyBench(folder, runs)
+    return CertifySetup(folder, runs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sottovoce.auditing.certificates.certify_run import CertifyPlan
 from sottovoce.studies.ask import Ask
-from sottovoce.studies.olivier2023.defense_plans import HARSH, noise
+from sottovoce.studies.olivier2023.runs.defense_plans import HARSH, noise
 
 CLASS_SIGMAS = (0.01, 0.02, 0.05)
 SPEECH_SIGMAS = (0.02, 0.063, HARSH)

@@ -8,7 +8,7 @@ from torch import Tensor
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.transform import Transform
-from sottovoce.testing.checks.target import check_leak, slope
+from sottovoce.testing.checks.check_target import check_leak, slope
 from sottovoce.testing.clips import example_clips, misnamed, widened
 from sottovoce.testing.guards import check_random_state, handed_back, unchanged
 from sottovoce.testing.laws import ContractError, Law, gap, require

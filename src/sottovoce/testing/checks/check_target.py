@@ -12,7 +12,7 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.target import Scores, Target, check_clips
 from sottovoce.errors import InputError, MissingCapability
-from sottovoce.testing.checks.powers import check_powers
+from sottovoce.testing.checks.check_powers import check_powers
 from sottovoce.testing.clips import clips_for, misnamed, widened
 from sottovoce.testing.guards import check_random_state, handed_back, in_training_mode, unchanged
 from sottovoce.testing.laws import ContractError, Law, distance, gap, require

@@ -1,4 +1,4 @@
-"""`sottovoce study`: make a paper's tables and figures again, beside what it reports."""
+"""`sottovoce study`: reproduce a paper's tables and figures, beside the published values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAGES = Path("docs") / "studies"
 """Of a checkout."""
 
 app = typer.Typer(
-    help="Make the tables and figures of papers again, beside what they report.", no_args_is_help=True
+    help="Reproduce tables and figures of papers, beside the published values.", no_args_is_help=True
 )
 
 
@@ -48,42 +48,47 @@ def run(
     study: Annotated[str, typer.Argument(help="Id of the study, such as V2, O7 or M4.")],
     scale: Annotated[
         str,
-        typer.Option(help="mini: minutes on two cores, not the paper's scale; full: the paper's numbers."),
+        typer.Option(help="mini: minutes on two cores, smaller than the paper; full: the paper's scale."),
     ] = "mini",
     data: Annotated[
         str | None,
         typer.Option(
-            help="Clips: a corpus such as embedded, speechcommands:DIR, librispeech:DIR, prompts. M3: or a "
-            "folder of answers; M4: mushra:DIR; M5: or CORPUS@NOISES; O3: or WORDS@IMAGES; A: manifest.csv "
-            "(path, speaker, label such as control or PD), pcgita:DIR, torgo:DIR or proxy:CORPUS.",
+            help="Clips: a corpus such as embedded, speechcommands:DIR, librispeech:DIR, prompts. M3 also "
+            "takes a folder of answers; M4: mushra:DIR; M5 also takes CORPUS@NOISES; O3 takes WORDS@IMAGES; "
+            "A: manifest.csv (columns path, speaker, and label such as control or PD), pcgita:DIR, "
+            "torgo:DIR or proxy:CORPUS.",
             show_default="the study's own",
         ),
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(
-            help="What to attack: name or name:argument. M3, M4: the folder of DPAM's weights; M5: that of "
-            "the denoisers'; A: the encoder, such as wav2vec2:FOLDER or, for another layer than the paper's, "
-            "wav2vec2(model=FOLDER, layer=9).",
+            help="The model to attack: name or name:argument. M3, M4: the folder of DPAM's weights; M5: the "
+            "folder of the denoisers' weights; A: the encoder, such as wav2vec2:FOLDER or, for a layer other "
+            "than the paper's, wav2vec2(model=FOLDER, layer=9).",
             show_default="the study's own",
         ),
     ] = None,
     attack: Annotated[
         str | None,
-        typer.Option(help="V: how to fit, uap-hc as in the paper, or uap.", show_default="uap-hc"),
+        typer.Option(help="V: the universal attack: uap-hc as in the paper, or uap.", show_default="uap-hc"),
     ] = None,
     fit: Annotated[
         str | None,
-        typer.Option(help="O8, O12: clips to fit on.", show_default="every other clip of the data"),
+        typer.Option(
+            help="O8, O12: clips to fit universal attacks on.", show_default="every other clip of the data"
+        ),
     ] = None,
     clips: Annotated[
         int | None,
         typer.Option(
-            min=1, help="O, M, A3: how many clips; A: of each speaker.", show_default="the scale's own"
+            min=1,
+            help="O, M, A3: number of clips; A: number of clips per speaker.",
+            show_default="the scale's own",
         ),
     ] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="O: clips at once.", show_default="8")] = None,
-    seed: Annotated[int, typer.Option(help="Every random number hangs on it.")] = 0,
+    batch: Annotated[int | None, typer.Option(min=1, help="O: clips per batch.", show_default="8")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for the results.", show_default="runs/study-<study>-<scale>-<id>"),
@@ -92,8 +97,14 @@ def run(
 ) -> None:
     """Run a study, print its tables beside the paper's, and write a page.
 
-    What was fitted and recorded is kept in the folder: the same command goes on where an interrupted one
-    stopped. Studies V with the same options share their perturbations.
+    Everything fitted and recorded is kept in the folder: the same command continues an interrupted one. V
+    studies with the same options share their perturbations. `sottovoce study list` shows all studies.
+
+    Examples:
+
+    sottovoce study run V2
+
+    sottovoce study run O13 --scale mini --out runs/o13
     """
     from sottovoce.studies.run_study import find_study, run_study
     from sottovoce.studies.study import Choice
@@ -123,7 +134,12 @@ def table(
         Path, typer.Argument(help="Where its plans were run: FOLDER/plans/NAME or FOLDER/NAME.")
     ],
 ) -> None:
-    """Make a study's tables and page from runs that are there already, wherever they were made."""
+    """Make a study's tables and page from finished runs, wherever they were made.
+
+    Example:
+
+    sottovoce study table O7 runs/o7
+    """
     from sottovoce.studies.run_study import find_study, tabulate
 
     chosen = find_study(study)

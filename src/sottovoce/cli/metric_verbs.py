@@ -1,4 +1,4 @@
-"""`sottovoce metric`: learn what people hear from what they answered."""
+"""`sottovoce metric`: train the learned ear on answers of listeners."""
 
 from __future__ import annotations
 
@@ -25,35 +25,34 @@ def train(
     variant: Annotated[
         str,
         typer.Option(
-            help="scratch: learn everything; fin: begin with the shipped features; lin: keep those, learn "
-            "their weights; pre: keep both, learn where the just noticeable difference lies."
+            help="scratch: train everything; fin: start from the shipped features; lin: freeze the features, "
+            "train their weights; pre: freeze both, train only where the just noticeable difference lies."
         ),
     ] = "scratch",
     out: Annotated[Path, typer.Option(help="Where to write the weights.")] = Path("learned.safetensors"),
     steps: Annotated[
-        int | None, typer.Option(help="Steps of training, at most.", show_default="4000 without --minutes")
+        int | None,
+        typer.Option(help="Largest number of training steps.", show_default="4000 without --minutes"),
     ] = None,
-    minutes: Annotated[float | None, typer.Option(help="Stop by the clock.")] = None,
-    batch: Annotated[int, typer.Option(min=2, help="Pairs a step.")] = 64,
+    minutes: Annotated[float | None, typer.Option(help="Stop after this many minutes.")] = None,
+    batch: Annotated[int, typer.Option(min=2, help="Pairs per step.")] = 64,
     rate: Annotated[float, typer.Option(help="Highest learning rate.")] = 1e-3,
-    check: Annotated[
-        int, typer.Option(min=1, help="Steps from one look at held-out answers to the next.")
-    ] = 200,
+    check: Annotated[int, typer.Option(min=1, help="Steps between two validations.")] = 200,
     patience: Annotated[
-        int, typer.Option(help="Stop after so many looks without a better one; 0: never.")
+        int, typer.Option(help="Stop after this many validations without improvement; 0: never.")
     ] = 8,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the checkpoint beside the weights.")
+        bool, typer.Option("--resume", help="Continue from the checkpoint beside the weights.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Every random number hangs on it.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
 ) -> None:
     """Train the learned ear on same-different answers, and score it on answers that it has not seen.
 
-    Answers of people and of simulated listeners have the same form. Listeners who got a sentinel wrong are
-    left out. Speakers are split into training, validation and test; the step that did best on validation is
-    kept, and a report is written beside the weights. Audits and `measure` use them with
-    [bold]SOTTOVOCE_EAR_WEIGHTS=FILE[/bold] in the environment; in Python the ear is
+    Answers of people and of simulated listeners have the same format. Listeners who got a sentinel wrong are
+    left out. Speakers are split into training, validation and test; the step with the best validation score
+    is kept, and a report is written beside the weights. Audits and `measure` use the weights with
+    [bold]SOTTOVOCE_EAR_WEIGHTS=FILE[/bold] in the environment; in Python with
     [bold]Learned(weights=FILE)[/bold].
 
     Examples:
@@ -73,7 +72,7 @@ def train(
     if kind is None:
         raise UnknownName("variant", variant, VARIANTS)
     if out.suffix != ".safetensors":
-        raise InputError(f"{out}: expected a name that ends in .safetensors; rename it.")
+        raise InputError(f"--out {out}: expected a name that ends in .safetensors.")
     recipe = EarRecipe(
         steps=4000 if steps is None and minutes is None else steps,
         seconds=None if minutes is None else 60 * minutes,
@@ -93,7 +92,8 @@ def train(
     typer.echo(f"{report.held_out.answers:,} held-out answers: {report.held_out}")
     if report.listeners != "people":
         typer.secho(
-            f"note: trained on answers of {report.listeners} listeners: what it says is not known of people.",
+            f"note: trained on answers of {report.listeners} listeners: it is not known how well it predicts "
+            "people.",
             fg="yellow",
         )
     typer.echo(f"weights: {out}, report: {out.with_suffix('.json')}")
@@ -107,17 +107,17 @@ def simulate(
         typer.Option(help="Clips of speech: librispeech:DIR, embedded, ...; may be given several times."),
     ],
     pairs: Annotated[
-        int, typer.Option(min=3, help="Clips that are changed, each in steps of growing strength.")
+        int, typer.Option(min=3, help="Number of clips to degrade, each in steps of growing strength.")
     ] = 300,
-    people: Annotated[int, typer.Option(min=1, help="Simulated listeners who judge each clip.")] = 4,
-    processes: Annotated[int, typer.Option(min=1, help="Processes to work in.")] = 1,
-    seed: Annotated[int, typer.Option(help="Every random number hangs on it.")] = 0,
+    people: Annotated[int, typer.Option(min=1, help="Simulated listeners per clip.")] = 4,
+    processes: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
 ) -> None:
-    """Make up same-different answers of simulated listeners, to try things out before people are asked.
+    """Make same-different answers of simulated listeners, to try things out before you ask people.
 
-    The listeners hear through a published model of the ear, not as people do: every line says that it is
-    simulated, and so does whatever is trained on it.
+    The listeners hear through a published model of the ear, not as people do: every line is marked as
+    simulated, and so is every model trained on it.
 
     Examples:
 

@@ -21,7 +21,7 @@ from sottovoce.studies.identify import name_of
 from sottovoce.studies.olivier2023.attack_tables import SETUP, strange
 from sottovoce.studies.olivier2023.defense_tables import SETUP as DEFENSE_SETUP
 from sottovoce.studies.olivier2023.defense_tables import SIGMAS
-from sottovoce.studies.olivier2023.recogniser_plans import SMALL_WEIGHT, names_of, plans_of
+from sottovoce.studies.olivier2023.runs.recogniser_plans import SMALL_WEIGHT, names_of, plans_of
 from sottovoce.studies.study import Choice, Study, Tell, default_folder, find_scale
 from sottovoce.targets.open_target import find_device, open_target
 
@@ -58,7 +58,7 @@ class RecogniserRun:
 
 @final
 @dataclass(frozen=True)
-class AsrBench:
+class AsrSetup:
     """The runs of a study, by the names of its plans; one that was not run is not there."""
 
     study: str
@@ -147,17 +147,15 @@ class AsrBench:
             *(f"Data: {note}." for note in sorted(notes)),
             f"NOT the paper's {others}. The paper: {SETUPS[self.study]}."
             if others
-            else f"The paper: {SETUPS[self.study]}. The choice of clips is our own.",
+            else f"The paper: {SETUPS[self.study]}. The clips are our choice.",
             *self._shortened(full),
         ]
         if any(run.plan.bits for run in self.runs.values()):
-            lines.append("Examples are judged as saved, rounded to 16 bits; the paper's are floats.")
+            lines.append("Examples are judged as saved, rounded to 16 bits; the paper uses floats.")
         counts = {name: run.clips for name, run in self.runs.items() if run.clips}
         lines.append(f"Clips: {', '.join(f'{name} {count}' for name, count in counts.items())}.")
         if counts and min(counts.values()) < FEW_CLIPS:
-            lines.append(
-                f"As few as {min(counts.values())} clips to judge on: far too few to generalise from."
-            )
+            lines.append(f"Only {min(counts.values())} clips in places: too few to generalise from.")
         absent = [name for name in full if name not in counts]
         torn = [told for name, run in self.runs.items() if (told := run.unfinished(name))]
         return (
@@ -176,7 +174,7 @@ class AsrBench:
         return [
             f"NOT the paper's scale. Here, {', '.join(names)}: {here}. Full: {there}."
             for (here, there), names in ways.items()
-        ] or ["The attacks have the paper's settings, where it gives them."]
+        ] or ["The attacks use the paper's settings, where it gives them."]
 
     def _full(self) -> Plans:
         """The plans of full scale for what was run: raises where no one question has all these runs as its
@@ -189,8 +187,9 @@ class AsrBench:
         self._one("data")
         self._one("model")
         raise InputError(
-            f"study {self.study} expected plans of its own, got others of {self.model} on {self.data}; run "
-            "them anew."
+            f"the runs of {self.model} on {self.data} have other plans than study {self.study}; run the "
+            "study again "
+            "in a new folder."
         )
 
     def _named(self, entry: str) -> str:
@@ -201,22 +200,23 @@ class AsrBench:
         found = {str(getattr(run.plan, entry)) for run in self.runs.values()}
         if len(found) != 1:
             raise InputError(
-                f"study {self.study} expected runs with one {entry}, got {', '.join(sorted(found))}; make a "
-                "table of each."
+                f"study {self.study} needs runs with the same {entry}, got {', '.join(sorted(found))}; make "
+                "separate "
+                "tables."
             )
         return found.pop()
 
 
 def opener(
     study: str, *, model: str, data: str, fits: bool = False, one_model: bool = True
-) -> Callable[..., AsrBench]:
+) -> Callable[..., AsrSetup]:
     """How a study opens its bench: it runs what is not yet recorded. model, data: the study's own.
 
     fits: whether one of its attacks is fitted on clips. one_model: whether a user may name another model;
         not where the study holds those of the zoo against each other.
     """
 
-    def open_runs(choice: Choice, out: Path | None, device: str, tell: Tell) -> AsrBench:
+    def open_runs(choice: Choice, out: Path | None, device: str, tell: Tell) -> AsrSetup:
         choice.refuse(study, "attack", *([] if fits else ["fit"]), *([] if one_model else ["model"]))
         ask = Ask(
             scale="full" if find_scale(choice.scale).name == "full" else "mini",
@@ -235,7 +235,7 @@ def opener(
     return open_runs
 
 
-def read_runs(study: str, folder: Path) -> AsrBench:
+def read_runs(study: str, folder: Path) -> AsrSetup:
     """A bench from run folders, wherever they were made: `folder/plans/NAME`, or `folder/NAME`."""
     names = names_of(study)
     places = [(folder / RUNS / name, folder / name) for name in names]
@@ -246,10 +246,11 @@ def read_runs(study: str, folder: Path) -> AsrBench:
     runs = {name: _read(RunFolder(place)) for name, place in found.items() if place is not None}
     if not runs:
         raise InputError(
-            f"study {study} expected a folder with runs of {', '.join(names)}, got none in {str(folder)!r}; "
-            "name the folder that holds them."
+            f"{str(folder)!r} has no runs of {', '.join(names)}, which study {study} shows; name the folder "
+            "that "
+            "holds them."
         )
-    return AsrBench(study, folder, runs)
+    return AsrSetup(study, folder, runs)
 
 
 def _run_all(plans: Plans, folder: Path, device: str, tell: Tell) -> None:
@@ -270,7 +271,7 @@ def _run_all(plans: Plans, folder: Path, device: str, tell: Tell) -> None:
 
 @dataclass
 class Bar:
-    """How far one of several runs is, told as a share of all."""
+    """The progress of one of several runs, as a share of all."""
 
     before: float
     share: float

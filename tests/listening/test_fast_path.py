@@ -11,7 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from sottovoce.listening.server import app as server
-from sottovoce.listening.server.fast_path import FastPath
+from sottovoce.listening.server.fast_path import FastPath, Replies
 from sottovoce.listening.server.limits import AddHeaders, LimitRates, Limits, LimitSizes
 
 
@@ -19,10 +19,10 @@ from sottovoce.listening.server.limits import AddHeaders, LimitRates, Limits, Li
 def both(make_site: Any, tmp_path: Path) -> tuple[Any, TestClient]:
     """A study, and another way to it on which everything goes through the framework."""
     site = make_site("abx", f"sqlite:///{tmp_path / 'a.db'}")
-    lane = site.app.app.app.app
-    assert isinstance(lane, FastPath)
+    fast = site.app.app.app.app
+    assert isinstance(fast, FastPath)
     limits = Limits()
-    return site, TestClient(AddHeaders(LimitRates(LimitSizes(lane.app, limits), limits)))
+    return site, TestClient(AddHeaders(LimitRates(LimitSizes(fast.app, limits), limits)))
 
 
 def test_a_clip_is_the_same_either_way(both, slots):
@@ -109,19 +109,19 @@ def test_good_requests_do_not_enter_the_framework(site, slots):
     from sottovoce.listening.server.session_store import SessionStore
 
     books = SessionStore(Database(site.engine), site.study)
-    lane = FastPath(Nobody(), books, site.shelf.wav)
+    fast = FastPath(Nobody(), Replies(books, site.shelf.wav))
     joined = books.join({})
     shown = joined.screen.model_dump()
     while shown["kind"] != "done":
         for slot in slots(shown):
             status, sound = call(
-                lane, "GET", f"/api/audio/{slot['audio']}", query=f"token={joined.token}".encode()
+                fast, "GET", f"/api/audio/{slot['audio']}", query=f"token={joined.token}".encode()
             )
             assert status == 200 and sound[:4] == b"RIFF"
         given = {"kind": shown["kind"]}
         given |= {"choice": "a", "confidence": "low"} if shown["kind"] == "abx" else {}
         body = {"screen": shown["id"], "given": given}
-        status, told = call(lane, "POST", f"/api/sessions/{joined.token}/answers", body=body)
+        status, told = call(fast, "POST", f"/api/sessions/{joined.token}/answers", body=body)
         assert status == 200
         shown = json.loads(told)["screen"]
     assert len(site.rows()) == 7

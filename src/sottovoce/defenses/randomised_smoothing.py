@@ -22,13 +22,13 @@ USUAL_SIGMA = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class Smoothing(Transform):
-    """Noise, fresh at every hearing, at a level given in one of two ways. A subclass draws it.
+    """Noise that is drawn anew each time, at a level given in one of two ways. A subclass draws it.
 
-    sigma: standard deviation of the Gaussian noise drawn, in the amplitude of the waveform; 0.01 where
-        neither way is given. The level is the same for every clip, as certificates need it.
-    snr_db: each clip's ratio to the noise that is added to it, in decibels. It is exact: what is measured on
-        the clip is what was asked for, not its expectation. The level follows the clip, and the gradient
-        knows that; half a 16-bit step stands in for the RMS of a clip of zeros.
+    sigma: standard deviation of the Gaussian noise, where full scale is 1; 0.01 where neither way is given.
+        The level is the same for every clip, which certificates need.
+    snr_db: the ratio of each clip's energy to that of its noise, in dB. It is exact for every clip, not only
+        on average. The level follows the clip, and gradients take that into account; a clip of zeros counts
+        as half a 16-bit step loud.
     """
 
     sigma: float | None = None
@@ -39,12 +39,12 @@ class Smoothing(Transform):
     def __post_init__(self) -> None:
         if self.sigma is not None and self.snr_db is not None:
             raise InputError(
-                f"expected sigma or snr_db, got both ({self.sigma} and {self.snr_db}); drop one of them."
+                f"sigma and snr_db exclude each other, got {self.sigma} and {self.snr_db}; drop one of them."
             )
         if self.snr_db is not None and not math.isfinite(self.snr_db):
-            raise InputError(f"expected snr_db as a number of decibels, got {self.snr_db}; 12 is usual.")
+            raise InputError(f"snr_db: expected a finite number of decibels, got {self.snr_db}; 12 is usual.")
         if self.sigma is not None and not 0 < self.sigma < math.inf:
-            raise InputError(f"expected sigma above 0, got {self.sigma}; {USUAL_SIGMA} is usual.")
+            raise InputError(f"sigma: expected a number above 0, got {self.sigma}; {USUAL_SIGMA} is usual.")
         if self.sigma is None and self.snr_db is None:
             object.__setattr__(self, "sigma", USUAL_SIGMA)
 
@@ -71,7 +71,20 @@ class Smoothing(Transform):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Gaussian(Smoothing):
-    """Independent Gaussian noise nu of standard deviation sigma (Cohen et al. 2019)."""
+    """White Gaussian noise, fresh on every pass: randomised smoothing (Cohen et al. 2019).
+
+    sigma: standard deviation, where full scale is 1; 0.01 where neither setting is given.
+    snr_db: the ratio of clip to noise in dB instead, exact for each clip.
+
+    Small perturbations drown in it, and so do quiet sounds. It is the noise that certificates rest on, and it
+    makes a model random: put a vote such as `majority` behind it.
+
+    >>> clips = sv.testing.example_clips()
+    >>> noisy = sv.defenses.Gaussian(snr_db=20)(clips, draws=sv.Draws(0))
+    >>> noise = (noisy.waveforms - clips.waveforms).norm(dim=1)
+    >>> (20 * (clips.length_l2 / noise).log10()).round().tolist()  # SNR of each clip in dB
+    [20.0, 20.0, 20.0, 20.0]
+    """
 
     def draw(self, batch: AudioBatch, draws: Draws) -> Tensor:
         return draws.normal(batch)
@@ -80,10 +93,19 @@ class Gaussian(Smoothing):
 @final
 @dataclass(frozen=True, kw_only=True)
 class MadNoise(Smoothing):
-    """Moving-average-difference noise, which lies high: (nu_n - nu_{n-1}) / 2 (Olivier 2023, section 7.5.1).
+    """Moving-average-difference noise: high-pass noise, (nu_n - nu_{n-1}) / 2 (Olivier 2023, section 7.5.1).
 
-    Sigma is that of nu. What is added has a variance of sigma^2 / 2 in every sample, the first included, and
-    a power density of sigma^2 (1 - cos w) / 2 at w radians a sample.
+    sigma: standard deviation of the Gaussian nu, where full scale is 1; 0.01 where neither setting is given.
+    snr_db: the ratio of clip to noise in dB instead, exact for each clip.
+
+    It leaves the low frequencies of speech almost clean, so recognisers lose less than under white noise.
+    Every sample has variance sigma^2 / 2; the power density at w radians a sample is sigma^2 (1 - cos w) / 2.
+
+    >>> silence = sv.AudioBatch.of([[0.0] * 16000], sample_rate=16000)
+    >>> noise = sv.defenses.MadNoise(sigma=0.1)(silence, draws=sv.Draws(0)).waveforms[0]
+    >>> power = torch.fft.rfft(noise).abs().square()
+    >>> bool(power[7000:].mean() > 50 * power[:1000].mean())  # above 7 kHz against below 1 kHz
+    True
     """
 
     def draw(self, batch: AudioBatch, draws: Draws) -> Tensor:

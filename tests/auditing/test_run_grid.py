@@ -115,8 +115,8 @@ def test_clips_that_are_gone_can_come_back(mean_model: str, mean_clips: Path, tm
     refused: dict[str, str] = {}
     run_grid(grid, tmp_path / "grid", refused=refused.__setitem__)
     assert refused == {
-        "python-mean-model-make": "unknown corpus 'clips': no such folder, and no corpus of that name; check "
-        "the path."
+        "python-mean-model-make": "unknown corpus 'clips': there is neither a corpus nor a folder of that "
+        "name; check the path, or list the corpora with `sottovoce parts corpus`."
     }
     assert folder.records_path.read_text() == half
     (tmp_path / "clips_").rename(mean_clips)
@@ -161,7 +161,7 @@ def test_another_grid_is_refused(mean_model: str, mean_clips: Path, tmp_path: Pa
 
 
 def test_one_grid_a_folder(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
-    with hold(tmp_path / "grid"), pytest.raises(SottovoceError, match="no other run"):
+    with hold(tmp_path / "grid"), pytest.raises(SottovoceError, match="in use by another run"):
         run_grid(grid_of(mean_model), tmp_path / "grid")
 
 

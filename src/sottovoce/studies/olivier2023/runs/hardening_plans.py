@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from sottovoce.registry.part_text import Part
 from sottovoce.studies.ask import Ask, Plans, linf, snr
-from sottovoce.studies.olivier2023.defense_plans import MATCHED, NONE, noise, off_the_shelf
 from sottovoce.studies.olivier2023.defense_tables import SIGMAS, VOTES
+from sottovoce.studies.olivier2023.runs.defense_plans import MATCHED, NONE, noise, off_the_shelf
 
 SWING = 2.0
 """Section 7.5 has waveforms that are normalised to [0, 1]; full swing is [-1, 1] here: its sizes double."""
@@ -156,7 +156,7 @@ def asr_sigmas(ask: Ask) -> tuple[float, ...]:
 
 
 def asr_walls(sigma: float) -> dict[str, str]:
-    """Rows of Table 7.6 at a deviation that stands for its .01."""
+    """Rows of Table 7.6 at a deviation that corresponds to its .01."""
     return {
         "Gaussian smoothing (.01)": off_the_shelf(sigma),
         "MAD smoothing (.01)": off_the_shelf(sigma, kind="mad"),

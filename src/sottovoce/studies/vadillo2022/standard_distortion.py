@@ -7,11 +7,11 @@ from sottovoce.studies.draw import boxes
 from sottovoce.studies.shown_numbers import db_interval, percent_interval, printed
 from sottovoce.studies.study import Result, Study, StudyFigure, StudyTable
 from sottovoce.studies.vadillo2022.evaluate import Floats, audible, distortion_db, mean, rate
-from sottovoce.studies.vadillo2022.universal_bench import UniversalBench, open_choice
+from sottovoce.studies.vadillo2022.universal_setup import UniversalSetup, open_choice
 from sottovoce.studies.vadillo2022.vadillo_tables import ACCEPTED_DB, TABLE_2
 
 
-def run(bench: UniversalBench) -> Result:
+def run(bench: UniversalSetup) -> Result:
     levels: dict[str, Floats] = {}
     silent = []
     for label, perturbations in bench.perturbations().items():
@@ -21,9 +21,9 @@ def run(bench: UniversalBench) -> Result:
         if len(heard) < len(perturbations):
             silent.append(f"{label} {len(perturbations) - len(heard)} of {len(perturbations)}")
     found = {label: (mean(values), rate(values < ACCEPTED_DB)) for label, values in levels.items()}
-    notes = ["dB_x,max(v): the peak of the perturbation under the peak of the clip; lower is quieter."]
+    notes = ["dB_x,max(v): the peak of the perturbation relative to the peak of the clip; lower is quieter."]
     if silent:
-        notes.append(f"Left out, because they fooled no clip and are all zeros: {', '.join(silent)}.")
+        notes.append(f"Left out, as they fooled no clip and are all zeros: {', '.join(silent)}.")
     return Result(
         sheets=[_sheet(found)],
         drawings=[
