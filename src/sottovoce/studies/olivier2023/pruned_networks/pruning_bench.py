@@ -19,7 +19,6 @@ from sottovoce.core.transform import Averaged
 from sottovoce.defenses.defense_text import Defense
 from sottovoce.errors import InputError
 from sottovoce.registry.part_text import Part
-from sottovoce.studies.olivier2023.hardening_plans import KEYWORDS, variant_of
 from sottovoce.studies.olivier2023.pruned_networks.image_networks import SWING, FlipAndShift, image_learner
 from sottovoce.studies.olivier2023.pruned_networks.pruning_material import (
     AMOUNTS,
@@ -32,6 +31,7 @@ from sottovoce.studies.olivier2023.pruned_networks.pruning_material import (
 )
 from sottovoce.studies.olivier2023.pruned_networks.pruning_tables import SIZES, SMALLER
 from sottovoce.studies.olivier2023.pruned_networks.strongest_attack import Attackers, Judged, judge
+from sottovoce.studies.olivier2023.runs.hardening_plans import KEYWORDS, variant_of
 from sottovoce.studies.study import Choice, Study, Tell, default_folder, find_scale
 from sottovoce.targets.open_target import find_device, open_target
 from sottovoce.training.checkpoint import write_whole
