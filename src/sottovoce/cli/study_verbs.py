@@ -54,9 +54,9 @@ def run(
         str | None,
         typer.Option(
             help="Clips: a corpus such as embedded, speechcommands:DIR, librispeech:DIR, prompts. M3 also "
-            "takes a folder of answers; M4: mushra:DIR; M5 also takes CORPUS@NOISES; A: manifest.csv "
-            "(columns path, speaker, and label such as control or PD), pcgita:DIR, torgo:DIR or "
-            "proxy:CORPUS; O2: images such as mnist:DIR.",
+            "takes a folder of answers; M4: mushra:DIR; M5 also takes CORPUS@NOISES; O3 takes WORDS@IMAGES; "
+            "A: manifest.csv (columns path, speaker, and label such as control or PD), pcgita:DIR, "
+            "torgo:DIR or proxy:CORPUS; O2: images such as mnist:DIR.",
             show_default="the study's own",
         ),
     ] = None,

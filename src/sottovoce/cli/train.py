@@ -1,4 +1,4 @@
-"""`sottovoce train`: train the shipped models again, or make a model harder to fool."""
+"""`sottovoce train`: train the shipped models again, make a model harder to fool, or make it smaller."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from sottovoce.errors import InputError
 if TYPE_CHECKING:
     from sottovoce.data.load import Corpus
     from sottovoce.training.hardening import Hardening
+    from sottovoce.training.learner import Learner
+    from sottovoce.training.sources import ClipsInMemory, Source
 
 app = typer.Typer(
-    help="Train the models that come with sottovoce, or make a model harder to fool.",
+    help="Train the models that come with sottovoce, make a model harder to fool, or make it smaller.",
     rich_markup_mode="rich",
     no_args_is_help=True,
 )
@@ -184,11 +186,9 @@ def harden(
 
     For several GPUs: accelerate launch $(which sottovoce) train harden ...
     """
-    from sottovoce.data.labels import settle_labels
     from sottovoce.targets.open_target import find_device
     from sottovoce.training.loop import fit
     from sottovoce.training.recipe import TrainingRecipe
-    from sottovoce.training.sources import Jitter, open_clips
     from sottovoce.training.trainable_models import SCRATCH, build_learner
 
     hardening = _hardening(sigma, noise, front, attack, steps, budget, share)
@@ -207,16 +207,7 @@ def harden(
         seed=seed,
     )
     learner = build_learner(model, weights, seed=seed)
-    target = learner.target()
-
-    def settle(corpus: Corpus) -> Corpus:
-        settled = settle_labels(corpus, target, labels, spelled=True)
-        if settled.skipped:
-            typer.echo(settled.corpus.note)
-        return settled.corpus
-
-    changed = Jitter() if jitter else None
-    source, clips = open_clips(data, valid, target.sample_rate, changed, settle=settle, log=typer.echo)
+    source, clips = _open_clips(learner, data, valid, labels, jitter)
     fit(
         learner,
         source,
@@ -229,6 +220,113 @@ def harden(
         tensorboard=tensorboard,
         log=typer.echo,
     )
+
+
+@app.command()
+def prune(
+    data: Annotated[
+        str,
+        typer.Option(help="Training clips: a corpus as in sottovoce audit, or a pack (pack:FILE.npz#train)."),
+    ],
+    valid: Annotated[
+        str | None, typer.Option(help="Validation clips, which training must not see: they set the limit.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="What to prune: keyword.")] = "keyword",
+    labels: Annotated[
+        str,
+        typer.Option(help="Clips whose label the model cannot say: refuse to run, or skip them."),
+    ] = "refuse",
+    weights: Annotated[
+        str, typer.Option(help="What to begin with: shipped, or a file of weights, pruned or not.")
+    ] = "shipped",
+    lose: Annotated[
+        float,
+        typer.Option(
+            help="How much accuracy on validation clips may be lost: 0.02 is two points; 1: no limit."
+        ),
+    ] = 0.02,
+    keep: Annotated[
+        float, typer.Option(help="Share of a layer's neurons that stays in any case, such as 0.5.")
+    ] = 0.0,
+    share: Annotated[
+        float, typer.Option(help="Share of a layer's neurons that goes in a round, at most.")
+    ] = 0.25,
+    measure: Annotated[int, typer.Option(help="Training clips that redundancy is measured on.")] = 512,
+    epochs: Annotated[int, typer.Option(help="Times through the clips after each round.")] = 1,
+    batch: Annotated[int, typer.Option(help="Clips a step.")] = 64,
+    rate: Annotated[float, typer.Option(help="Highest learning rate after a round.")] = 3e-4,
+    jitter: Annotated[
+        bool, typer.Option("--jitter", help="Shift clips a little and change their level, each time anew.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder for weights, report, card and checkpoint.")] = Path(
+        "pruned"
+    ),
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the last checkpoint in the folder.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
+) -> None:
+    """Make a model smaller: drop neurons that say what others say already, and train in between.
+
+    Linear redundancy pruning, after the published description (Olivier 2023, section 3.6): what a neuron says
+    is written as a combination of what the others of its layer say, and folded into the layer behind; those
+    whose own part is of least use go first. The last hidden layer is shrunk first, then the one before it, as
+    far as the accuracy on validation clips allows.
+
+    sottovoce train prune --data pack:FILE.npz#train --valid pack:FILE.npz#valid --lose 0.02
+
+    The result opens as --model 'keyword(weights=pruned/model.safetensors)'. Smaller is not harder to fool:
+    audit it. A module of your own is pruned from Python, see the how-to.
+    """
+    from sottovoce.targets.open_target import find_device
+    from sottovoce.training.pruning.prune_layers import PruningRecipe, prune
+    from sottovoce.training.recipe import TrainingRecipe
+    from sottovoce.training.sources import ClipSource
+    from sottovoce.training.trainable_models import SCRATCH, build_learner
+
+    if weights == SCRATCH:
+        raise InputError("--weights scratch: expected a trained model to prune; give shipped or a file.")
+    tuning = TrainingRecipe(
+        epochs=epochs, batch_size=batch, learning_rate=rate, warm_up_steps=5, weight_decay=1e-4
+    )
+    recipe = PruningRecipe(lose=lose, keep=keep, share=share, clips=measure, tuning=tuning, seed=seed)
+    learner = build_learner(model, weights, seed=seed)
+    source, clips = _open_clips(learner, data, valid, labels, jitter)
+    if not isinstance(source, ClipSource):
+        raise InputError(
+            f"--data {data}: expected single clips to prune with, got a folder of part-N.npz; name a corpus."
+        )
+    prune(
+        learner,
+        source,
+        clips,
+        out=out,
+        recipe=recipe,
+        device=find_device(device),
+        resume=resume,
+        log=typer.echo,
+    )
+    typer.echo(f"open it with: --model '{model}(weights={out / 'model.safetensors'})'")
+
+
+def _open_clips(
+    learner: Learner, data: str, valid: str | None, labels: str, jitter: bool
+) -> tuple[Source, ClipsInMemory]:
+    """Training batches and validation clips, in the model's own names of classes."""
+    from sottovoce.data.labels import settle_labels
+    from sottovoce.training.sources import Jitter, open_clips
+
+    target = learner.target()
+
+    def settle(corpus: Corpus) -> Corpus:
+        settled = settle_labels(corpus, target, labels, spelled=True)
+        if settled.skipped:
+            typer.echo(settled.corpus.note)
+        return settled.corpus
+
+    changed = Jitter() if jitter else None
+    return open_clips(data, valid, target.sample_rate, changed, settle=settle, log=typer.echo)
 
 
 def _hardening(

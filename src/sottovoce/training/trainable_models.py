@@ -49,8 +49,9 @@ def _keyword(weights: str) -> Learner:
             "its "
             "training clips; use `sottovoce train keyword`."
         )
+    module = keyword_cnn.load() if weights == SHIPPED else None
     return ClassLearner(
-        keyword_cnn.load() if weights == SHIPPED else keyword_cnn.KeywordCnn(),
+        module or keyword_cnn.KeywordCnn(maps=keyword_cnn.maps_in(Path(weights).expanduser())),
         name="keyword",
         read=padded_to(keyword_cnn.CLIP_SAMPLES),
         as_target=as_target,
