@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sottovoce import __version__
 from sottovoce.studies.draw import boxes
+from sottovoce.studies.kept_results import read_kept
 from sottovoce.studies.study_page import write
 from sottovoce.studies.vadillo2022 import distortion as v4
 from sottovoce.studies.vadillo2022 import distortion_by_part as v5
@@ -122,7 +124,7 @@ def test_a_class_has_one_height_in_every_panel() -> None:
 
 def test_pages_say_what_made_them(make_bench: Maker) -> None:
     bench = make_bench({"yes": [spike(0, 0.15)] * 2}, {"yes": [(spike(0, -0.1), 1)] * 2})
-    page = write(v2.STUDY, bench, v2.run(bench))
+    page = write(v2.STUDY, bench, v2.run(bench), seconds=89.6)
     text = page.read_text("utf-8")
     assert "NOT the paper&#39;s scale" in text and "data embedded" in text and "scale mini" in text
     assert "far too few to generalise" in text
@@ -130,4 +132,7 @@ def test_pages_say_what_made_them(make_bench: Maker) -> None:
     assert "http" not in text.replace("http://www.w3.org", "")
     facts = json.loads((page.parent / "results.json").read_text("utf-8"))
     assert facts["setting"]["scale"]["name"] == "mini" and facts["study"] == "V2"
+    found = read_kept(page.parent / "results.json")
+    assert (found.stem, found.seconds, found.version) == ("V2-mini", 90, __version__)
+    assert [one.name for one in found.figures] == ["fooling"]
     assert (page.parent / "fooling.png").stat().st_size > 1000

@@ -23,6 +23,9 @@ FRAME = 3
 MOST = 32
 """Letters that a column needs: longer cells break between words."""
 
+PAGES = Path("docs") / "studies"
+"""Of a checkout."""
+
 app = typer.Typer(
     help="Make the tables and figures of papers again, beside what they report.", no_args_is_help=True
 )
@@ -125,6 +128,49 @@ def table(
 
     chosen = find_study(study)
     _print(Console(highlight=False), chosen, *tabulate(chosen, folder))
+
+
+@app.command()
+def page(
+    study: Annotated[str, typer.Argument(help="Id of a study, such as O1.")],
+    results: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Folder of a run, or its results.json: kept beside the pages first.",
+            show_default="the results that are kept already",
+        ),
+    ] = None,
+    scale: Annotated[
+        str | None, typer.Option(help="mini or full.", show_default="as the results say")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the pages.", show_default="docs/studies, where it exists")
+    ] = None,
+) -> None:
+    """Make a study's published page, docs/studies/ID.md, from its kept results.
+
+    With RESULTS, those are copied first, to results/ID-SCALE.json and figures/ID-SCALE-NAME.png beside the
+    page. Without, the page is made again from what is kept, such as after a sentence of it was changed.
+    """
+    from sottovoce.studies.kept_results import keep
+    from sottovoce.studies.markdown_page import write_page
+    from sottovoce.studies.run_study import find_study
+
+    chosen, pages = find_study(study), out or _pages()
+    if results is not None:
+        keep(chosen, results, pages, scale)
+    Console(highlight=False).print(f"page: {write_page(chosen, pages)}", soft_wrap=True, markup=False)
+
+
+def _pages() -> Path:
+    from sottovoce.errors import InputError
+
+    if not PAGES.is_dir():
+        raise InputError(
+            f"expected a folder {PAGES} here, got none; run this at the top of a checkout, or give "
+            "--out FOLDER."
+        )
+    return PAGES
 
 
 def _print(console: Console, study: Study[Any], bench: Stage, result: Result, page: Path) -> None:

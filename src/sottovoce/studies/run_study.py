@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,10 @@ def run_study(
     tell: Tell = lambda done, note: None,
 ) -> tuple[Bench, Result, Path]:
     """Run a study and write its page; what the folder holds already is not made again."""
+    began = time.monotonic()
     bench = study.open(choice, out, device, tell)
     result = study.run(bench)
-    return bench, result, write(study, bench, result)
+    return bench, result, write(study, bench, result, scale=choice.scale, seconds=time.monotonic() - began)
 
 
 def tabulate(study: Study[Any], folder: Path) -> tuple[Stage, Result, Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -138,12 +138,16 @@ def default_folder(study: str, scale: str, key: Sequence[str | int]) -> Path:
 @final
 @dataclass(frozen=True, kw_only=True)
 class StudyTable:
-    """A table as it is shown: columns, and rows of text."""
+    """A table as it is shown: columns, and rows of text.
+
+    claims: whether it answers what the paper claims: a page begins with it.
+    """
 
     title: str
     columns: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     note: str = ""
+    claims: bool = False
 
     def prose(self, place: int) -> bool:
         """Whether a column is read, and stands to the left and breaks; the others are numbers."""
@@ -163,12 +167,33 @@ class StudyFigure:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a study found. `values` holds the same numbers unrounded, for `results.json`."""
+    """What a study found. `values` holds the same numbers unrounded, for `results.json`.
+
+    seconds: what the work took, where a study keeps parts that it does not do again; None: as long as the
+        last run took.
+    """
 
     sheets: list[StudyTable]
     drawings: list[StudyFigure]
     values: dict[str, Any]
     notes: list[str] = field(default_factory=list)
+    seconds: float | None = None
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """A sentence on a study's page that says what its numbers mean.
+
+    text: quotes values by name, never by hand: `{accuracy[yes]:.1f}`, `{success[pgd][0.1]:percent}`; see
+        `quoted_values`.
+    figure: the name of the figure that it explains; None: it stands at the top of the page.
+    when: whether the values bear it out; where they do not, the page leaves it out.
+    """
+
+    text: str
+    figure: str | None = None
+    when: Callable[[Mapping[str, Any]], bool] | None = None
 
 
 @final
@@ -180,6 +205,7 @@ class Study(Generic[Bench]):
     open: a bench for what a user asks, in a folder of its own or in the one that is given.
     fits: whether it needs perturbations, so that the scale says something about it.
     read: the bench from a folder in which its work was done elsewhere, where that can be.
+    readings: what its page says of the numbers.
     """
 
     id: str
@@ -190,3 +216,4 @@ class Study(Generic[Bench]):
     run: Callable[[Bench], Result]
     fits: bool = True
     read: Callable[[Path], Bench] | None = None
+    readings: Sequence[Reading] = ()

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import math
+from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment
 from markupsafe import Markup
 
+from sottovoce import __version__
 from sottovoce.core.statistics import Interval
 from sottovoce.errors import StoreError
+from sottovoce.studies.quoted_values import read_out
 from sottovoce.studies.study import Result, Stage, Study
 
 if TYPE_CHECKING:
@@ -42,6 +45,9 @@ img { max-width: 100%; background: #fff; border-radius: 8px; }
 <h1>{{ study.id }}: {{ study.title }}</h1>
 <p class="eyebrow">After {{ study.paper }}. The paper: {{ study.reports }}.</p>
 <div class="scope">{% for line in scope %}<div>{{ line }}</div>{% endfor %}</div>
+{% for line in readings %}
+<p>{{ line }}</p>
+{% endfor %}
 {% for sheet in result.sheets %}
 <h2>{{ sheet.title }}</h2>
 <div class="scroll"><table>
@@ -64,9 +70,9 @@ img { max-width: 100%; background: #fff; border-radius: 8px; }
 <p class="note">{{ sheet.note }}</p>
 {% endif %}
 {% endfor %}
-{% for title, source in pictures %}
+{% for title, source, lines in pictures %}
 <figure><img src="data:image/svg+xml;base64,{{ source }}" alt="{{ title }}">
-<figcaption class="note">{{ title }}.</figcaption></figure>
+<figcaption class="note">{{ title }}.{% for line in lines %} {{ line }}{% endfor %}</figcaption></figure>
 {% endfor %}
 {% for note in notes %}
 <p class="note">{{ note }}</p>
@@ -90,18 +96,29 @@ def notes_of(bench: Stage, result: Result) -> list[str]:
     return notes
 
 
-def write(study: Study[Any], bench: Stage, result: Result) -> Path:
-    """Write the study's own folder inside the bench's; returns the page."""
+def write(
+    study: Study[Any],
+    bench: Stage,
+    result: Result,
+    *,
+    scale: str | None = None,
+    seconds: float | None = None,
+) -> Path:
+    """Write the study's own folder inside the bench's; returns the page.
+
+    scale: None: as the bench says. seconds: what the run took; None: not known.
+    """
     folder = bench.folder / study.id
     page = folder / "study.html"
+    facts = _facts(study, bench, result, scale, seconds)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for one in result.drawings:
             one.figure.savefig(folder / f"{one.name}.png", dpi=130)
         (folder / "results.json").write_text(
-            json.dumps(_facts(study, bench, result), indent=1, allow_nan=False) + "\n", encoding="utf-8"
+            json.dumps(facts, indent=1, allow_nan=False) + "\n", encoding="utf-8"
         )
-        page.write_text(_render(study, bench, result), encoding="utf-8")
+        page.write_text(_render(study, bench, result, facts["values"]), encoding="utf-8")
     except OSError as error:
         raise StoreError(
             f"expected to write {folder}, got: {error.strerror}; choose another --out."
@@ -109,14 +126,18 @@ def write(study: Study[Any], bench: Stage, result: Result) -> Path:
     return page
 
 
-def _render(study: Study[Any], bench: Stage, result: Result) -> str:
+def _render(study: Study[Any], bench: Stage, result: Result, values: dict[str, Any]) -> str:
     template = Environment(autoescape=True, trim_blocks=True).from_string(PAGE)
-    pictures = [(one.title, _svg(one.figure)) for one in result.drawings]
+    pictures = [
+        (one.title, _svg(one.figure), list(read_out(study.readings, values, one.name)))
+        for one in result.drawings
+    ]
     return template.render(
         study=study,
         result=result,
         scope=scope_of(study, bench),
         notes=notes_of(bench, result),
+        readings=list(read_out(study.readings, values)),
         pictures=pictures,
         style=Markup((files("sottovoce.report") / "style.css").read_text(encoding="utf-8")),
     )
@@ -131,23 +152,47 @@ def _svg(figure: Figure) -> str:
     return base64.b64encode(target.getvalue()).decode()
 
 
-def _facts(study: Study[Any], bench: Stage, result: Result) -> dict[str, Any]:
+def _facts(
+    study: Study[Any], bench: Stage, result: Result, scale: str | None, seconds: float | None
+) -> dict[str, Any]:
+    setting = bench.facts()
+    took = seconds if result.seconds is None else result.seconds
     facts: dict[str, Any] = _finite(
         {
             "study": study.id,
             "title": study.title,
             "paper": study.paper,
             "reports": study.reports,
-            "setting": bench.facts(),
+            "scale": scale or _scale_of(setting),
+            "version": __version__,
+            "date": datetime.now(UTC).date().isoformat(),
+            "seconds": None if took is None else round(took),
+            "setting": setting,
             "scope": scope_of(study, bench),
             "notes": notes_of(bench, result),
             "tables": [
-                {"title": one.title, "columns": one.columns, "rows": one.rows} for one in result.sheets
+                {
+                    "title": one.title,
+                    "columns": one.columns,
+                    "rows": one.rows,
+                    "prose": [one.prose(place) for place in range(len(one.columns))],
+                    "note": one.note,
+                    "claims": one.claims,
+                }
+                for one in result.sheets
             ],
+            "figures": [{"name": one.name, "title": one.title} for one in result.drawings],
             "values": result.values,
         }
     )
     return facts
+
+
+def _scale_of(setting: dict[str, Any]) -> str | None:
+    """What a bench says of its scale: its name, or an object that has it; None where it says nothing."""
+    said = setting.get("scale")
+    name = said.get("name") if isinstance(said, dict) else said
+    return None if name is None else str(name)
 
 
 def _finite(value: Any) -> Any:

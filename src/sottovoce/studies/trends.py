@@ -41,11 +41,15 @@ def at_least(db: float | None, edge: tuple[float, float]) -> str:
     return f"above {edge[1]:g} dB" if math.isinf(db) else f"{db:.1f} dB"
 
 
-def trend_sheet(trends: Sequence[Trend]) -> StudyTable:
+BY_VALUE = "Yes and no go by the value; where the interval holds zero, these clips do not settle it."
+
+
+def trend_sheet(trends: Sequence[Trend], note: str = BY_VALUE) -> StudyTable:
     words = {True: "yes", False: "NO", None: "–"}
     return StudyTable(
         title="Trends that the paper reports",
         columns=("trend", "here", "numbers"),
         rows=[(one.claim, words[one.holds], one.numbers) for one in trends],
-        note="Yes and no go by the value; where the interval holds zero, these clips do not settle it.",
+        note=note,
+        claims=True,
     )
