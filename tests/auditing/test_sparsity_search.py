@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -161,7 +162,7 @@ def test_a_larger_radius_is_never_sparser() -> None:
     for eps in (1.0, 1.5, 3.0, 10.0):
         sets, plane = Caps(u, torch.full((4,), eps)), Plane(weights, 0.9 * float(weights.norm()))
         sizes.append(find_nearest(plane, sets, 40, attack(plane, sets, 40)).size)
-    assert all(bool((later < sooner).all()) for sooner, later in zip(sizes, sizes[1:], strict=False))
+    assert all(bool((later < sooner).all()) for sooner, later in pairwise(sizes))
 
 
 def test_scale_changes_nothing() -> None:

@@ -13,6 +13,7 @@ from sottovoce.api.object_texts import defense_text
 from sottovoce.api.open_parts import device_of, model_text
 from sottovoce.api.progress import shown
 from sottovoce.api.settings import parse_snr
+from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.auditing.sparsity.sparsity_folder import (
     FOLDER,
     SparsityFolder,
@@ -20,7 +21,6 @@ from sottovoce.auditing.sparsity.sparsity_folder import (
     tabulate,
 )
 from sottovoce.auditing.sparsity.sparsity_run import SparsityPlan, run_sparsity
-from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.core.target import Target
 from sottovoce.data.audio_file import LONGEST_SECONDS
 from sottovoce.errors import InputError
@@ -76,9 +76,10 @@ def sparsity(
     """How rare the perturbations are that fool a model: what `sottovoce sparsity` does.
 
     Every argument means what the option of the same name means. A random direction is drawn on the sphere of
-    the radius, and the nearest perturbation of this length that fools the model is looked for. Sparsity is the
-    angle between them in radians, the mean over a few directions; in L-infinity, how many samples must be free
-    to change. It tells models apart where success rates are all 100 %. A clip that nothing fools has none.
+    the radius, and the nearest perturbation of this length that fools the model is looked for. Sparsity is
+    the angle between them in radians, the mean over a few directions; in L-infinity, how many samples must
+    be free to change. It tells models apart where success rates are all 100 %. A clip that nothing fools has
+    none.
 
     snr: radii in dB: 30, "15:45:10" or [15, 25]. linf, l2: other radii, as amplitudes.
     directions: a clip. passes: with a gradient, for one attack on each clip and again for each direction.
@@ -107,6 +108,7 @@ def sparsity(
             plan, folder, device=device, batch=batch, target=target, retry_failed=retry_failed, begin=begin,
             advance=advance,
         )  # fmt: skip
+    show_in_report(found.path)
     return _read(plan, found)
 
 
@@ -165,6 +167,16 @@ def place_of(out: Path | None, plan: SparsityPlan) -> Path:
             "folder with --out."
         )
     return out / FOLDER
+
+
+def show_in_report(folder: Path) -> Path | None:
+    """Write the report of the audit that a folder of sparsity lies in anew; None where it lies in none."""
+    run = RunFolder(folder.parent)
+    if folder.name != FOLDER or not run.records_path.exists():
+        return None
+    from sottovoce.report.report_page import write_report
+
+    return write_report(run)
 
 
 def _read(plan: SparsityPlan, folder: SparsityFolder) -> Sparsity:

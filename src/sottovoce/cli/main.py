@@ -17,6 +17,7 @@ from sottovoce.cli.listen_serve import serve
 from sottovoce.cli.measure import measure
 from sottovoce.cli.metric import app as metric
 from sottovoce.cli.parts import parts
+from sottovoce.cli.sparsity import sparsity
 from sottovoce.cli.study import app as study
 from sottovoce.cli.train import app as train
 from sottovoce.cli.view import view
@@ -33,6 +34,7 @@ app = typer.Typer(
 )
 app.command()(audit)
 app.command()(certify)
+app.command()(sparsity)
 app.command()(view)
 app.command()(measure)
 app.command(name="parts")(parts)

@@ -1,5 +1,5 @@
-"""Perturbations of full length, and sets of them that grow around a direction: spherical caps for L2, vertices
-with some free coordinates for L-infinity (Olivier 2023, section 4.2.2).
+"""Perturbations of full length, and sets of them that grow around a direction: spherical caps for L2,
+vertices with some free coordinates for L-infinity (Olivier 2023, section 4.2.2).
 
 A perturbation here uses the whole radius: it lies on the sphere, or is a vertex of the cube. Each row of a
 batch has a direction u of its own, so these sets are no budgets.
@@ -63,8 +63,8 @@ class GrowingSets(ABC):
 @final
 @dataclass(frozen=True, eq=False)
 class Caps(GrowingSets):
-    """Caps of a sphere: all perturbations of length eps that form at most an angle with u. Sizes are angles in
-    radians, up to pi.
+    """Caps of a sphere: all perturbations of length eps that form at most an angle with u. Sizes are angles
+    in radians, up to pi.
 
     u: `(rows, n)`, of length 1. eps: `(rows,)`, above 0.
     """
@@ -103,8 +103,8 @@ class Caps(GrowingSets):
 @final
 @dataclass(frozen=True, eq=False)
 class FreeCoordinates(GrowingSets):
-    """Vertices of a cube that equal eps * u but for the first m coordinates of an order. Sizes are m, up to the
-    number of coordinates.
+    """Vertices of a cube that equal eps * u but for the first m coordinates of an order. Sizes are m, up to
+    the number of coordinates.
 
     u: `(rows, n)`, 1 and -1, and 0 where there is no coordinate. eps: `(rows,)`, above 0.
     rank: `(rows, n)` int64, the place of each coordinate in the order, from 0.
@@ -202,7 +202,7 @@ def _perpendicular(u: Tensor) -> Tensor:
 def draw_sets(norm: NormName, eps: Tensor, clips: AudioBatch, draws: Draws) -> GrowingSets:
     """A random direction a clip, uniform on the sphere or among the vertices, and for these a random order.
 
-    eps: the radius of each clip, `(batch,)`. The rest depends on the seed of the draws and the clip's name alone.
+    eps: the radius of each clip, `(batch,)`. The rest depends on the seed of the draws and the clip's name.
     """
     normal = draws.turn("direction").normal(clips)
     if norm == "l2":
@@ -212,7 +212,7 @@ def draw_sets(norm: NormName, eps: Tensor, clips: AudioBatch, draws: Draws) -> G
 
 
 def _random_ranks(clips: AudioBatch, draws: Draws) -> Tensor:
-    """The place of each sample in a random order of its clip's own, `(batch, time)` int64; padding is last."""
+    """The place of each sample in a random order of its clip, `(batch, time)` int64; padding is last."""
     ranks = torch.arange(clips.waveforms.shape[1]).repeat(len(clips), 1)
     for row, (name, length) in enumerate(zip(clips.ids, clips.lengths.tolist(), strict=True)):
         ranks[row, :length] = torch.from_numpy(draws.generator(name).permutation(np.arange(length)))

@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal, final
 
 from pydantic import ConfigDict, TypeAdapter

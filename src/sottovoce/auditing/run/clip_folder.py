@@ -1,4 +1,4 @@
-"""A folder with a plan and one record a clip, for what is run over a corpus and is no attack of a plan's grid."""
+"""A folder with a plan and one record a clip, for what is run over a corpus and is no grid of attacks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """What sparsity is where it can be worked out: finite random sets of perturbations, and linear models.
 
-Olivier (2023), section 4.2.3 and appendix B.1, with equations 4.9 and B.8 corrected: the share of the sphere that
-a cap of at most a right angle takes has a factor of 1/2 (Li 2011), without which it jumps from 1 to 0 at pi/2.
+Olivier (2023), section 4.2.3 and appendix B.1, with equations 4.9 and B.8 corrected: the share of the sphere
+that a cap of at most a right angle takes has a factor of 1/2 (Li 2011). Without it the share jumps from 1 to
+0 at pi/2.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def cap_share(alpha: float, dimensions: int) -> float:
 
 
 def angle_of_random_set(dimensions: int, count: int) -> float:
-    """The expected angle from a direction to the nearest of so many uniform perturbations (4.9, corrected)."""
+    """The expected angle from a direction to the nearest of some uniform perturbations (4.9, corrected)."""
 
     def beyond(alpha: float) -> float:
         return (1.0 - cap_share(alpha, dimensions)) ** count

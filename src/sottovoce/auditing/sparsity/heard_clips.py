@@ -1,4 +1,4 @@
-"""A target around some clips as a landscape: what is looked at is what a listener would get, on the 16-bit grid."""
+"""A target around some clips as a landscape: looked at is what a listener would get, on the 16-bit grid."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class ByMargin(Goal):
 class HeardClips(Landscape):
     """Clips and what a model says to them with something added.
 
-    A perturbation is added, cut to [-1, 1] and rounded to 16 bits; to the search that belongs to the model, so
-    that the sphere stays a sphere.
+    A perturbation is added, cut to [-1, 1] and rounded to 16 bits; to the search that belongs to the model,
+    so that the sphere stays a sphere.
 
     goal: bound to the clips; what is climbed. through: what is climbed on, with averaged gradients where the
         target is random; passes: how many passes that takes. heard: what is decoded.

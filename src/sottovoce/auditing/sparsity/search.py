@@ -1,8 +1,9 @@
 """The search for the nearest perturbation that works: one strong attack, then a run a direction from it.
 
-The published search bisects the size of the set and attacks anew at each of ten sizes, in 100 directions: 20,000
-passes a clip. Success is not monotone in the size, so a bisection can discard the better half. Here every run
-starts from a perturbation that works, and shrinks the set around the direction for as long as some work.
+The published search bisects the size of the set and attacks anew at each of ten sizes, in 100 directions:
+20,000 passes a clip. Success is not monotone in the size, so a bisection can discard the better half. Here
+every run starts from a perturbation that works, and shrinks the set around the direction for as long as some
+work.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from sottovoce.core.budget import unit
 from sottovoce.core.sphere import GrowingSets
 
 FIRST_SHARE, MORE, LESS, PATIENCE, MOST = 0.5, 1.3, 0.5, 4, 0.7
-"""A set shrinks by `FIRST_SHARE` at first; by `MORE` times as much after a success, up to `MOST`, and by `LESS`
-times as much after `PATIENCE` failures in a row."""
+"""A set shrinks by `FIRST_SHARE` at first; by `MORE` times as much after a success, up to `MOST`, and by
+`LESS` times as much after `PATIENCE` failures in a row."""
 LAST_STRIDE = 0.02
-STRIDE, DAMPED = 0.5, 0.8
+STRIDE, DAMPED = 0.7, 0.7
 """Of the steps around a direction, as shares of the set, and how much shorter they get when nothing works."""
-CARRIED, CARRIED_NEAR = 0.75, 0.5
+CARRIED, CARRIED_NEAR = 0.75, 0.7
 """How much of the last gradients is carried on, by the strong attack and around a direction."""
 
 
@@ -129,7 +130,9 @@ def find_nearest(landscape: Landscape, sets: GrowingSets, passes: int, start: At
     found = Nearest(
         torch.where(at_once[:, None], centre, start.delta),
         torch.where(
-            at_once, 0.0, torch.where(start.fools, sets.size(start.delta), torch.full_like(sets.whole, math.inf))
+            at_once,
+            0.0,
+            torch.where(start.fools, sets.size(start.delta), torch.full_like(sets.whole, math.inf)),
         ),
         at_once,
     )

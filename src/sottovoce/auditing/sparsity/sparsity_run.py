@@ -1,5 +1,4 @@
-"""Sparsity over a corpus: a record a clip, defense and radius, written as they are found, and gone on with after a
-kill."""
+"""Sparsity over a corpus: a record a clip, defense and radius, written as found; a killed run goes on."""
 
 from __future__ import annotations
 
@@ -33,6 +32,7 @@ from sottovoce.core.batch import PASS, AudioBatch
 from sottovoce.core.budget import Ball
 from sottovoce.core.draws import Draws
 from sottovoce.core.files.private_paths import hide_paths
+from sottovoce.core.files.yaml_reader import read_yaml
 from sottovoce.core.goal import Evade, Goal
 from sottovoce.core.out_of_memory import out_of_memory
 from sottovoce.core.quantisation import round_clean
@@ -94,7 +94,9 @@ class SparsityPlan:
         if not self.longest > 0:
             raise InputError(f"expected --longest above 0 seconds, got {self.longest}; raise it.")
         if not self.budgets or not self.defenses:
-            raise InputError("expected a radius and a defense at least, got none; name some, or leave it out.")
+            raise InputError(
+                "expected a radius and a defense at least, got none; name some, or leave it out."
+            )
         if len(set(map(self.cell_id, self.pairs))) < len(self.pairs):
             raise InputError("expected different defenses and radii, got the same twice; drop one.")
         self.build_goal()
@@ -159,6 +161,19 @@ class SparsityPlan:
     def run_id(self) -> str:
         """A hash of the plan and the version of the code."""
         return sha256(f"{__version__}\n{self.to_yaml()}".encode()).hexdigest()[:10]
+
+
+def read_sparsity_plan(folder: Path) -> SparsityPlan:
+    """The plan that a folder of sparsity holds."""
+    place = folder / SparsityFolder.plan_name
+    content = dict(read_yaml(place, "a plan of sparsity", "budgets: [snr(db=30)]"))
+    try:
+        lists = {name: tuple(content.pop(name)) for name in ("defenses", "budgets")}
+        return SparsityPlan(**content, **lists)
+    except (TypeError, KeyError):
+        raise InputError(
+            f"expected a plan of sparsity in {place}, got other entries; run it again."
+        ) from None
 
 
 def _check_range(name: str, value: int, low: int, high: int, usual: str) -> None:
@@ -264,8 +279,8 @@ class SparsityCell:
             if bool((eps <= 0).any()):
                 row = int((eps <= 0).nonzero()[0])
                 raise InputError(
-                    f"clip {batch.ids[row].partition(PASS)[0]!r}: expected a radius of a 16-bit step (0.00003) "
-                    f"or more, got less at {self.setting.title}; take a louder one."
+                    f"clip {batch.ids[row].partition(PASS)[0]!r}: expected a radius of a 16-bit step "
+                    f"(0.00003) or more, got less at {self.setting.title}; take a louder one."
                 )
         return draw_sets(self.setting.norm, eps, batch, draws)
 
@@ -378,9 +393,7 @@ def run_sparsity(
     with hold(folder.path):
         weights = digest_weights(target, plan.defenses)
         folder.prepare(plan.to_yaml(), describe(plan.run_id, device, corpus.note, weights=weights))
-        done = {
-            each.key for each in folder.records() if not (retry_failed and each.status == "failed")
-        }
+        done = {each.key for each in folder.records() if not (retry_failed and each.status == "failed")}
         with folder.writer() as writer:
             writer.write([each for each in _skipped(settled) if each.key not in done])
         begin(len(corpus) * len(cells))
@@ -388,9 +401,7 @@ def run_sparsity(
     return folder
 
 
-def _cells(
-    plan: SparsityPlan, target: Target, corpus: Corpus, device: str, batch: int
-) -> list[SparsityCell]:
+def _cells(plan: SparsityPlan, target: Target, corpus: Corpus, device: str, batch: int) -> list[SparsityCell]:
     behind = {defense: Defense.parse(defense).around(target) for defense in plan.defenses}
     wavers = not _steady(plan, target, corpus, device, batch)
     found = []
@@ -420,13 +431,15 @@ def _measure(
     size: int,
     advance: Advance,
 ) -> None:
-    """Chunk by chunk through every setting, each recorded as it ends. Chunks are those of the whole corpus, so
-    that a run that goes on has the same."""
+    """Chunk by chunk through every setting, each recorded as it ends. Chunks are those of the whole corpus,
+    so that a run that goes on has the same."""
     plan, target = cells[0].plan, cells[0].bare
     with folder.writer() as writer:
         for first in range(0, len(corpus), size):
             entries = corpus.entries[first : first + size]
-            left = [(cell, {e.id for e in entries if (cell.setting.cell, e.id) not in done}) for cell in cells]
+            left = [
+                (cell, {e.id for e in entries if (cell.setting.cell, e.id) not in done}) for cell in cells
+            ]
             wanted = {name for _, names in left for name in names}
             advance(len(entries) * len(cells) - sum(len(names) for _, names in left), "on record")
             if not wanted:
@@ -449,8 +462,6 @@ def _skipped(settled: Settled) -> list[SparseClip]:
     """Clips that are left out because of their label."""
     reasons = settled.reasons()
     return [
-        SparseClip(
-            cell=LOADING, clip=entry.id, status="skipped", label=entry.label, reason=reasons[entry.id]
-        )
+        SparseClip(cell=LOADING, clip=entry.id, status="skipped", label=entry.label, reason=reasons[entry.id])
         for entry in settled.skipped
     ]
