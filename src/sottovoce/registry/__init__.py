@@ -188,6 +188,7 @@ _PARTS: dict[str, dict[str, str]] = {
         "M5": "sottovoce.studies.manocha2020.metric_as_loss:STUDY",
         "A": "sottovoce.studies.amiri2024.detection:STUDY",
         "A3": "sottovoce.studies.amiri2024.attack_quality:STUDY",
+        "O4": "sottovoce.studies.olivier2023.sparsity_study:STUDY",
         "O5": "sottovoce.studies.olivier2023.whitebox_attacks:STUDY",
         "O6": "sottovoce.studies.olivier2023.imperceptible_attack:STUDY",
         "O7": "sottovoce.studies.olivier2023.whisper_attacks:STUDY",

@@ -107,7 +107,7 @@ def notes_on(rows: Sequence[SparsityRow]) -> list[str]:
     if held:
         notes.append(
             f"Behind random defenses the nearest perturbations fooled {100 * min(held):.0f} to "
-            f"{100 * max(held):.0f} % of fresh passes; more than half of seven had to be fooled twice."
+            f"{100 * max(held):.0f} % of fresh passes, after more than half of others had been fooled."
         )
     passes = [row.passes for row in rows if not math.isnan(row.passes)]
     if passes:

@@ -18,8 +18,9 @@ from sottovoce.core.quantisation import nearest_step
 from sottovoce.core.target import Scores, Target
 
 BITS = 16
-CONFIRMED = 7
-"""Fresh passes in which most must be fooled for a success over a random target to count."""
+CONFIRMED, SETTLED = 7, 21
+"""Fresh passes of which most must be fooled for a success over a random target to count: on the way, and when
+the search is over."""
 Judge = Callable[[Sequence[str], Sequence[int]], list[bool]]
 """Whether what was decoded is a success, given the rows that it was decoded from."""
 
@@ -88,12 +89,13 @@ class HeardClips(Landscape):
         self.hearings += 1
         return Look(value, gradient, self._judged(sound, draws, range(len(sound))))
 
-    def confirm(self, delta: Tensor, fools: Tensor, turn: str) -> Tensor:
+    def confirm(self, delta: Tensor, fools: Tensor, turn: str, *, last: bool = False) -> Tensor:
         if not self.random or not bool(fools.any()):
             return fools
         rows = fools.nonzero()[:, 0].tolist()
-        self.hearings += CONFIRMED
-        again = self.fooled_share(delta, rows, CONFIRMED, turn) > 0.5
+        passes = SETTLED if last else CONFIRMED
+        self.hearings += passes
+        again = self.fooled_share(delta, rows, passes, turn) > 0.5
         sure = fools.clone()
         sure[rows] = again.to(fools.device)
         return sure

@@ -51,8 +51,11 @@ class Landscape(ABC):
     random: bool = False
     """Whether the same perturbation may fool at one time and not at another."""
 
-    def confirm(self, delta: Tensor, fools: Tensor, turn: str) -> Tensor:
-        """Which rows of those that fool do so again; only where answers are random is anything asked."""
+    def confirm(self, delta: Tensor, fools: Tensor, turn: str, *, last: bool = False) -> Tensor:
+        """Which rows of those that fool do so again; only where answers are random is anything asked.
+
+        last: whether the search is over, and this settles what it found.
+        """
         return fools
 
 
@@ -175,7 +178,7 @@ def _still_working(landscape: Landscape, finds: Sequence[Nearest]) -> Nearest:
     size, delta, open_rows = torch.full_like(sure.size, math.inf), sure.delta, sure.fools
     for number, found in enumerate(reversed(finds)):
         asked = open_rows & found.fools
-        works = landscape.confirm(found.delta, asked, f"again {number}")
+        works = landscape.confirm(found.delta, asked, f"again {number}", last=True)
         size = torch.where(works, found.size, size)
         delta = torch.where(works[:, None], found.delta, delta)
         open_rows = open_rows & ~works

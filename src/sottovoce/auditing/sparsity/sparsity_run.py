@@ -383,7 +383,7 @@ def run_sparsity(
     target = open_target(plan.model, device) if target is None else target
     plan = plan.resolved(target)
     plan.build_goal().check(target)
-    size = batch or (2 if target.says == "words" else 8)
+    size = batch if batch is not None else 2 if target.says == "words" else 8
     if size < 1:
         raise InputError(f"expected --batch of 1 clip or more, got {batch}; raise it.")
     settled = open_settled(plan.data, target, plan.labels)

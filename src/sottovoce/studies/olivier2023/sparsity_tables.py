@@ -87,8 +87,8 @@ SPREAD_OVER_DIRECTIONS = 0.022
 PRECISION_AT_EER = 67.0
 """Section 4.6.2, in %: the plain model's sparsity as a predictor of what a robust model gets right."""
 ERRORS = (
-    "L-infinity: the public code does not clamp the free coordinates to the radius, so that an attacker there "
-    "has up to 5.6 times as much: every printed L-infinity sparsity is too small.",
+    "L-infinity: the public code does not clamp the free coordinates to the radius, so that an attacker "
+    "there has up to 5.6 times as much: every printed L-infinity sparsity is too small.",
     "L-infinity: a robust input counts as n there, and is left out in L2: two conventions in one table.",
     "Both searches return the last midpoint of a bisection, which need not be a success.",
     "Section 4.6.1: 1.96 x 0.022 / 10 is 0.004, not 0.002.",
