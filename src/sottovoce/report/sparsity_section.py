@@ -8,10 +8,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from sottovoce.auditing.sparsity.sparsity_folder import FOLDER, SparsityFolder, SparsityRow, tabulate
 from sottovoce.auditing.sparsity.sparsity_run import SparsityPlan, read_sparsity_plan
@@ -19,6 +18,10 @@ from sottovoce.core.statistics import Interval
 from sottovoce.defenses.defense_text import NO_DEFENSE
 from sottovoce.errors import SottovoceError
 from sottovoce.report.shown_words import plural
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 SOFT = "#9aa5b1"
 COLOURS = ("#0b7285", "#c2410c", "#5f3dc4", "#2b8a3e", "#a61e4d", "#495057")
@@ -117,6 +120,8 @@ def notes_on(rows: Sequence[SparsityRow]) -> list[str]:
 
 def draw_sparsity(rows: Sequence[SparsityRow]) -> Figure:
     """Sparsity against the radius, and success against the radius beside it; a line of panels a norm."""
+    from matplotlib.figure import Figure
+
     norms = list(dict.fromkeys(row.setting.norm for row in rows))
     figure = Figure(figsize=(9, 3.3 * len(norms)), layout="constrained")
     panels = figure.subplots(len(norms), 2, squeeze=False)

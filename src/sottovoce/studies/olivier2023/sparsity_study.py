@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import stats
 
 from sottovoce.auditing.sparsity.sparsity_folder import SparseClip, SparsityRow, mean
 from sottovoce.core.statistics import Interval
@@ -162,6 +162,8 @@ def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
     """Spearman's; None where there are too few, or one side is all the same."""
     if len(pairs) < 4:
         return None
+    from scipy import stats
+
     found = float(stats.spearmanr(*zip(*pairs, strict=True)).statistic)
     return None if math.isnan(found) else found
 
@@ -331,7 +333,8 @@ def _distances(values: Mapping[str, Any]) -> StudyTable:
         columns=("radius", "plain: mean", "plain: rank correlation", "pgd: mean", "pgd: rank correlation"),
         rows=[(f"SNR {_db(one):g} dB", *cells("plain", one), *cells("pgd", one)) for one in budgets],
         note="d: the least L2 distance that fools, by Carlini and Wagner's attack. Of a linear model the "
-        "mean sparsity is arcsin(d / eps), so that it says nothing beyond d; the rank correlation is over clips.",
+        "mean sparsity is arcsin(d / eps), so that it says nothing beyond d. The rank correlation is over "
+        "clips.",
     )
 
 
@@ -359,8 +362,8 @@ def _predictions(values: Mapping[str, Any]) -> StudyTable:
         ),
         rows=rows,
         note="A clip is predicted to be right where the plain model's sparsity at 30 dB is above a "
-        "threshold. A precision means little without the base rate, which the thesis does not print; an area of 0.5 is "
-        "chance.",
+        "threshold. A precision means little without the base rate, which the thesis does not print; an area "
+        "of 0.5 is chance.",
     )  # fmt: skip
 
 
@@ -526,8 +529,6 @@ def _distance_trend(values: Mapping[str, Any]) -> Trend:
 
 
 def _radius_figure(bench: SparsityBench) -> Figure:
-    from dataclasses import replace
-
     rows = [
         replace(row, setting=replace(row.setting, defense=name))
         for name in ("plain", "pgd")
@@ -591,8 +592,8 @@ STUDY = Study(
         Reading(
             text="At 30 dB attacks fool the plain model on {runs[plain][snr(db=30)][success]:percent} % of "
             "clips and the one hardened by PGD on {runs[pgd][snr(db=30)][success]:percent} %. The angle from a "
-            "random direction to the nearest perturbation that fools is {runs[plain][snr(db=30)][residual]:.3f} and "
-            "{runs[pgd][snr(db=30)][residual]:.3f} radians.",
+            "random direction to the nearest perturbation that fools is "
+            "{runs[plain][snr(db=30)][residual]:.3f} and {runs[pgd][snr(db=30)][residual]:.3f} radians.",
         ),
         Reading(
             text="The spread over directions is small in L2: {runs[plain][snr(db=30)][spread]:.4f} radians on "
