@@ -151,7 +151,7 @@ def test_the_search_finds_the_free_coordinates_of_a_linear_model(share: float) -
     for row in range(6):
         exact = linear_coordinates(weights, u[row], ranks[row].argsort(), margin, 0.5)
         assert exact is not None
-        assert exact <= found.size[row] <= exact + 6
+        assert exact <= found.size[row] <= exact + 12  # within 2 % of the coordinates
     assert found.size.mean() / 600 == pytest.approx(share, abs=0.1)
 
 

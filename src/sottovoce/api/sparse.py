@@ -126,9 +126,9 @@ def make_sparsity_plan(
         *(f"linf(eps={radius:g})" for radius in _numbers("linf", linf)),
         *(f"l2(eps={radius:g})" for radius in _numbers("l2", l2)),
     ]
-    given = {"budgets": tuple(budgets)} if budgets else {}
-    around = {"defenses": tuple(defenses)} if defenses is not None else {}
-    return SparsityPlan(**given, **around, **others)
+    given: dict[str, Any] = {"budgets": tuple(budgets)} if budgets else {}
+    given |= {"defenses": tuple(defenses)} if defenses is not None else {}
+    return SparsityPlan(**given, **others)
 
 
 def _text(radii: Radii) -> str:

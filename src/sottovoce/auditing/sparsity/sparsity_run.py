@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import final
@@ -157,7 +156,7 @@ class SparsityPlan:
         content["defenses"], content["budgets"] = list(self.defenses), list(self.budgets)
         return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 
-    @cached_property
+    @property
     def run_id(self) -> str:
         """A hash of the plan and the version of the code."""
         return sha256(f"{__version__}\n{self.to_yaml()}".encode()).hexdigest()[:10]
@@ -168,8 +167,8 @@ def read_sparsity_plan(folder: Path) -> SparsityPlan:
     place = folder / SparsityFolder.plan_name
     content = dict(read_yaml(place, "a plan of sparsity", "budgets: [snr(db=30)]"))
     try:
-        lists = {name: tuple(content.pop(name)) for name in ("defenses", "budgets")}
-        return SparsityPlan(**content, **lists)
+        content |= {name: tuple(content[name]) for name in ("defenses", "budgets")}
+        return SparsityPlan(**content)
     except (TypeError, KeyError):
         raise InputError(
             f"expected a plan of sparsity in {place}, got other entries; run it again."
