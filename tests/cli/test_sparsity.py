@@ -65,7 +65,7 @@ def test_an_audit_of_the_same_model_gets_a_section(
     assert (tmp_path / "run" / "sparsity" / "sparsity.jsonl").exists()
     page = Path(run.report).read_text()
     assert 'id="sparsity"' in page
-    assert "At L2 2 the nearest one that fools lies" in page
+    assert "the nearest perturbation that fools lies" in page
     assert '<img src="data:image/png;base64,' in page
     # The folder is still the audit's.
     assert sv.read_run("run").summary()
