@@ -40,9 +40,9 @@ from sottovoce.leaderboard.claims.claim import schema_text
 from sottovoce.listening.study.study_file import PRESETS as LISTENING_PRESETS
 from sottovoce.studies.amiri2024.job_plan import PLANS as PATHOLOGY_SCALES
 from sottovoce.studies.ask import Ask
-from sottovoce.studies.olivier2023.certificate_plans import o16
-from sottovoce.studies.olivier2023.recogniser_plans import PLANS as STUDY_PLANS
-from sottovoce.studies.olivier2023.sparsity_plans import o4
+from sottovoce.studies.olivier2023.runs.certificate_plans import o16
+from sottovoce.studies.olivier2023.runs.recogniser_plans import PLANS as STUDY_PLANS
+from sottovoce.studies.olivier2023.sparsity.sparsity_plans import o4
 from sottovoce.studies.study import SCALES
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -442,7 +442,9 @@ def test_files_of_a_grid(
 
 
 def first_json(path: Path) -> Any:
-    """What a file in JSON holds, or its first line."""
+    """What a file in JSON holds, or its first line; the columns of one in CSV."""
+    if path.suffix == ".csv":
+        return dict.fromkeys(path.read_text(encoding="utf-8").splitlines()[0].split(","))
     if path.suffix not in (".json", ".jsonl"):
         return None
     text = path.read_text(encoding="utf-8")

@@ -10,10 +10,10 @@ import pytest
 
 from sottovoce.auditing.sparsity.sparsity_folder import SparseClip, SparsityFolder
 from sottovoce.studies.ask import Ask
-from sottovoce.studies.olivier2023 import sparsity_study as module
-from sottovoce.studies.olivier2023 import sparsity_tables as thesis
-from sottovoce.studies.olivier2023.sparsity_bench import EXTRAS, RUNS, open_sparsity, read_sparsity
-from sottovoce.studies.olivier2023.sparsity_plans import BROKEN, VARIANTS, o4
+from sottovoce.studies.olivier2023.sparsity import sparsity_study as module
+from sottovoce.studies.olivier2023.sparsity import sparsity_tables as thesis
+from sottovoce.studies.olivier2023.sparsity.sparsity_plans import BROKEN, VARIANTS, o4
+from sottovoce.studies.olivier2023.sparsity.sparsity_setup import EXTRAS, RUNS, open_sparsity, read_sparsity
 from sottovoce.studies.run_study import find_study, tabulate
 from sottovoce.studies.study import Choice
 from sottovoce.studies.study_page import scope_of
@@ -140,7 +140,7 @@ def test_a_folder_without_runs_says_so(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match="study O4 expected a folder with sparsity of plain, fgsm"):
         read_sparsity(tmp_path)
-    with pytest.raises(InputError, match="study O4 expected no --model"):
+    with pytest.raises(InputError, match="study O4 does not use --model"):
         open_sparsity(Choice(model="keyword"), tmp_path, "cpu", lambda done, note: None)
 
 

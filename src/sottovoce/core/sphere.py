@@ -1,6 +1,6 @@
-"""Perturbations of full length, and sets of them that grow around a direction: spherical caps for L2,
-vertices with some free coordinates for L-infinity (Olivier 2023, section 4.2.2).
+"""Perturbations of full length, and sets of them that grow around a direction (Olivier 2023, section 4.2.2).
 
+For L2 these are spherical caps, for L-infinity vertices of a cube with some free coordinates.
 A perturbation here uses the whole radius: it lies on the sphere, or is a vertex of the cube. Each row of a
 batch has a direction u of its own, so these sets are no budgets.
 """
@@ -56,16 +56,18 @@ class GrowingSets(ABC):
 
     @abstractmethod
     def step(self, point: Tensor, gradient: Tensor, size: Tensor, stride: Tensor) -> Tensor:
-        """A point moved up a gradient, not yet projected; a stride `(rows,)` of 1 crosses about the whole set
-        of that size."""
+        """A point moved up a gradient, not yet projected.
+
+        A stride, `(rows,)`, of 1 crosses about the whole set of that size.
+        """
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Caps(GrowingSets):
-    """Caps of a sphere: all perturbations of length eps that form at most an angle with u. Sizes are angles
-    in radians, up to pi.
+    """Caps of a sphere: all perturbations of length eps that form at most an angle with u.
 
+    Sizes are angles in radians, up to pi.
     u: `(rows, n)`, of length 1. eps: `(rows,)`, above 0.
     """
 
@@ -103,9 +105,9 @@ class Caps(GrowingSets):
 @final
 @dataclass(frozen=True, eq=False)
 class FreeCoordinates(GrowingSets):
-    """Vertices of a cube that equal eps * u but for the first m coordinates of an order. Sizes are m, up to
-    the number of coordinates.
+    """Vertices of a cube that equal eps * u but for the first m coordinates of an order.
 
+    Sizes are m, up to the number of coordinates.
     u: `(rows, n)`, 1 and -1, and 0 where there is no coordinate. eps: `(rows,)`, above 0.
     rank: `(rows, n)` int64, the place of each coordinate in the order, from 0.
 

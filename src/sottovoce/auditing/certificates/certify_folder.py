@@ -19,7 +19,7 @@ from sottovoce.errors import StoreError
 
 MOST_ROWS = 12
 PROGRESS = {"clip": str, "elected": str, "successes": int, "passes": int, "lower": int | float}
-"""What is known of a clip under way."""
+"""What is known of a clip in progress."""
 
 
 @final
@@ -85,7 +85,7 @@ class CertifyFolder(ClipFolder[CertifiedClip]):
         return CertifiedClip.from_line(line)
 
     def save_progress(self, content: dict[str, Any]) -> None:
-        """How far the clip under way is, in place of what was there."""
+        """Replace the saved progress of the clip in progress."""
         path = self.path / "progress.json"
         torn = path.with_name("progress.json.part")
         try:
@@ -97,14 +97,14 @@ class CertifyFolder(ClipFolder[CertifiedClip]):
         except OSError as error:
             raise StoreError(
                 f"cannot write {path}: {error.strerror}; what was recorded before is safe: free some space "
-                "and give the same command again to go on."
+                "and run the same command again to continue."
             ) from None
 
     def clear_progress(self) -> None:
         (self.path / "progress.json").unlink(missing_ok=True)
 
     def progress(self) -> dict[str, Any]:
-        """How far the clip under way is; nothing where no file says so, or a damaged one: it begins anew."""
+        """The progress of the clip in progress; None without a readable file: the clip then starts over."""
         try:
             content = json.loads((self.path / "progress.json").read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
