@@ -33,7 +33,7 @@ class ByMargin(Goal):
     inner: Goal
 
     def objective(self, target: Target, batch: AudioBatch, *, draws: Draws) -> Tensor:
-        scorer = target.power(Scores)
+        scorer = target.capability(Scores)
         return self.margin(scorer.scores(batch, draws=draws), scorer.classes)
 
     def achieved(self, texts: Sequence[str]) -> list[bool]:
