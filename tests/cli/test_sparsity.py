@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import sottovoce as sv
 from sottovoce.cli.main import app
-from sottovoce.cli.sparsity import sparsity
+from sottovoce.cli.over_corpus.sparsity import sparsity
 from sottovoce.errors import InputError
 
 FEW = ("--passes", "10", "--directions", "2", "--device", "cpu")

@@ -12,11 +12,10 @@ import torch
 import yaml
 
 from sottovoce import __version__
-from sottovoce.auditing.checks.probes import spread
 from sottovoce.auditing.plan.cell import file_name
 from sottovoce.auditing.plan.plan_file import PASSES
 from sottovoce.auditing.run.driver import Advance
-from sottovoce.auditing.run.fitting_clips import open_settled, usable
+from sottovoce.auditing.run.fitting_clips import usable
 from sottovoce.auditing.run.folder_lock import hold
 from sottovoce.auditing.run.hide_paths import roots_of
 from sottovoce.auditing.run.repeatability import CLIPS, LOOKED_AT, hear_twice
@@ -40,8 +39,8 @@ from sottovoce.core.sphere import GrowingSets, draw_sets
 from sottovoce.core.target import Scores, Target
 from sottovoce.core.transform import Averaged
 from sottovoce.data.audio_file import LONGEST_SECONDS
-from sottovoce.data.labels import Settled
-from sottovoce.data.load import Clip, Corpus, collate
+from sottovoce.data.labels import Settled, open_settled
+from sottovoce.data.load import Clip, Corpus, collate, spread
 from sottovoce.defenses.certified_radius import Within
 from sottovoce.defenses.defense_text import NO_DEFENSE, Defense
 from sottovoce.errors import InputError, StoreError, exits_are_errors

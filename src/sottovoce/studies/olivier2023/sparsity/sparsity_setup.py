@@ -14,7 +14,7 @@ import torch
 from sottovoce import __version__
 from sottovoce.attacks.apgd import Apgd
 from sottovoce.attacks.carlini_wagner import CarliniWagner
-from sottovoce.auditing.run.fitting_clips import open_settled, usable
+from sottovoce.auditing.run.fitting_clips import usable
 from sottovoce.auditing.sparsity.sparsity_folder import SparseClip, SparsityFolder, SparsityRow, tabulate
 from sottovoce.auditing.sparsity.sparsity_run import SparsityPlan, read_sparsity_plan, run_sparsity
 from sottovoce.core.attack import Attack
@@ -22,6 +22,7 @@ from sottovoce.core.budget import Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade
 from sottovoce.core.target import Target
+from sottovoce.data.labels import open_settled
 from sottovoce.data.load import collate
 from sottovoce.errors import InputError
 from sottovoce.studies.ask import Ask

@@ -17,8 +17,8 @@ from sottovoce.studies.olivier2023.sparsity import sparsity_tables as thesis
 from sottovoce.studies.olivier2023.sparsity.sparsity_plans import BROKEN, LINF, SNR_DB, VARIANTS, linf, snr
 from sottovoce.studies.olivier2023.sparsity.sparsity_setup import (
     QUIET_DB,
-    SparsitySetup,
     SparsityOutcome,
+    SparsitySetup,
     open_sparsity,
     read_sparsity,
 )
