@@ -224,7 +224,7 @@ def test_a_folder_holds_its_plan(mean_model: str, mean_clips: Path, tmp_path: Pa
     assert (kept["budgets"], kept["directions"]) == (["l2(eps=2)"], 1)
     with pytest.raises(InputError, match="holds a run of another plan; choose another folder"):
         run_sparsity(replace(plan, seed=1), tmp_path / "run", device="cpu")
-    with hold(tmp_path / "run"), pytest.raises(StoreError, match="no other run is at work"):
+    with hold(tmp_path / "run"), pytest.raises(StoreError, match="in use by another run"):
         run_sparsity(plan, tmp_path / "run", device="cpu")
 
 
