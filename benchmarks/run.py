@@ -263,8 +263,8 @@ PAGE = """# Benchmarks
 Made by `make benchmark` (`python benchmarks/run.py`), which writes this page. All sides of a row ran in turns
 in one process on one machine; times and ratios are medians over turns (DeepFool, Carlini-Wagner: one).
 On a shared machine a ratio wavers by a tenth from run to run.
-Recognisers have [a page of their own](recognisers.md), and so have [defenses](defenses.md) and attacks that
-look for [the smallest perturbation](smallest.md).
+Recognisers have [a page of their own](recognisers.md), and so have [defenses](defenses.md), attacks that
+look for [the smallest perturbation](smallest.md) and the search for [sparsity](sparsity.md).
 
 Machine: {machine}. {versions}.
 The shipped keyword model on {count} of the shipped clips that it hears right, one batch, goal: evade.

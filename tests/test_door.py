@@ -25,9 +25,9 @@ from sottovoce.api.audit_model import BITS
 from sottovoce.api.open_parts import model_text
 from sottovoce.auditing.plan.plan_file import Plan
 from sottovoce.cli.audit import audit as audit_verb
-from sottovoce.cli.certify import certify as certify_verb
 from sottovoce.cli.main import app
-from sottovoce.cli.sparsity import sparsity as sparsity_verb
+from sottovoce.cli.over_corpus.certify import certify as certify_verb
+from sottovoce.cli.over_corpus.sparsity import sparsity as sparsity_verb
 
 SOURCE = Path(sv.__file__).parent
 NAMES = [

@@ -222,9 +222,9 @@ def test_a_folder_holds_its_plan(mean_model: str, mean_clips: Path, tmp_path: Pa
     assert read_sparsity_plan(tmp_path / "run") == plan
     kept = yaml.safe_load((tmp_path / "run" / "sparsity.yaml").read_text())
     assert (kept["budgets"], kept["directions"]) == (["l2(eps=2)"], 1)
-    with pytest.raises(InputError, match="with another plan; choose another folder"):
+    with pytest.raises(InputError, match="holds a run of another plan; choose another folder"):
         run_sparsity(replace(plan, seed=1), tmp_path / "run", device="cpu")
-    with hold(tmp_path / "run"), pytest.raises(StoreError, match="no other run is at work"):
+    with hold(tmp_path / "run"), pytest.raises(StoreError, match="in use by another run"):
         run_sparsity(plan, tmp_path / "run", device="cpu")
 
 
@@ -254,7 +254,7 @@ def test_what_does_not_suit_the_model_stops_before_any_work(
     for wrong, message in (
         (plan_for(mean_model, wer=0.5), "speech recogniser alone"),
         (plan_for(mean_model, goal="force(text=left)"), "unknown class 'left'"),
-        (plan_for(mean_model, defenses=("majority",)), "noise before a vote"),
+        (plan_for(mean_model, defenses=("majority",)), "majority needs a random model"),
     ):
         with pytest.raises(InputError, match=message):
             run_sparsity(wrong, tmp_path / "run", device="cpu")

@@ -19,7 +19,7 @@ from sottovoce.auditing.sparsity.closed_forms import (
     linear_angle,
     linear_coordinates,
 )
-from sottovoce.auditing.sparsity.search import Landscape, Look, attack, find_nearest
+from sottovoce.auditing.sparsity.search import Landscape, OnePass, attack, find_nearest
 from sottovoce.core.sphere import Caps, FreeCoordinates
 
 HAND = torch.tensor([3.0, 1.0, 2.0])
@@ -111,10 +111,10 @@ class Plane(Landscape):
     def __init__(self, weights: Tensor, margin: float) -> None:
         self.weights, self.margin, self.passes = weights, margin, 0
 
-    def look(self, delta: Tensor, turn: str) -> Look:
+    def look(self, delta: Tensor, turn: str) -> OnePass:
         self.passes += 1
         value = delta @ self.weights - self.margin
-        return Look(value, self.weights.expand_as(delta), value >= -1e-9)
+        return OnePass(value, self.weights.expand_as(delta), value >= -1e-9)
 
 
 def drawn(seed: int, rows: int, size: int) -> Tensor:

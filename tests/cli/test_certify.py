@@ -11,7 +11,7 @@ import pytest
 import typer
 import yaml
 
-from sottovoce.cli.certify import certify
+from sottovoce.cli.over_corpus.certify import certify
 from sottovoce.core.vote import Passes
 from sottovoce.defenses.votes import Majority
 from sottovoce.errors import InputError

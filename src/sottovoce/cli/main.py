@@ -9,15 +9,15 @@ from rich.console import Console
 
 from sottovoce import __version__
 from sottovoce.cli.audit import audit
-from sottovoce.cli.certify import certify
 from sottovoce.cli.leaderboard import app as leaderboard
 from sottovoce.cli.listen import app as listen
 from sottovoce.cli.listen_results import results, simulate
 from sottovoce.cli.listen_serve import serve
 from sottovoce.cli.measure import measure
 from sottovoce.cli.metric_verbs import app as metric
+from sottovoce.cli.over_corpus.certify import certify
+from sottovoce.cli.over_corpus.sparsity import sparsity
 from sottovoce.cli.parts import parts
-from sottovoce.cli.sparsity import sparsity
 from sottovoce.cli.study_verbs import app as study
 from sottovoce.cli.table import table
 from sottovoce.cli.train import app as train

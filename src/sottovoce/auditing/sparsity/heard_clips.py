@@ -9,7 +9,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from sottovoce.auditing.sparsity.search import Landscape, Look
+from sottovoce.auditing.sparsity.search import Landscape, OnePass
 from sottovoce.core.attack import climb, decode
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
@@ -78,16 +78,16 @@ class HeardClips(Landscape):
         cut = (self.clean.waveforms + delta).clamp(-1.0, 1.0)
         return self.clean.with_waveforms(nearest_step(cut, BITS))
 
-    def look(self, delta: Tensor, turn: str) -> Look:
+    def look(self, delta: Tensor, turn: str) -> OnePass:
         sound, draws = self.sound(delta), self.draws.turn(turn)
         value, gradient = climb(
             self.through, self.clean, sound.waveforms - self.clean.waveforms, self.goal, draws
         )
         self.gradients += self.passes
         if self.by_scores:
-            return Look(value, gradient, value > 0)
+            return OnePass(value, gradient, value > 0)
         self.hearings += 1
-        return Look(value, gradient, self._judged(sound, draws, range(len(sound))))
+        return OnePass(value, gradient, self._judged(sound, draws, range(len(sound))))
 
     def confirm(self, delta: Tensor, fools: Tensor, turn: str, *, last: bool = False) -> Tensor:
         if not self.random or not bool(fools.any()):

@@ -30,7 +30,7 @@ CARRIED, CARRIED_NEAR = 0.75, 0.7
 """How much of the last gradients is carried on, by the strong attack and around a direction."""
 
 
-class Look(NamedTuple):
+class OnePass(NamedTuple):
     """What one pass over perturbations tells, a row each.
 
     value: the higher, the nearer to success. gradient: of the value, `(rows, n)`. fools: whether it succeeds.
@@ -45,7 +45,7 @@ class Landscape(ABC):
     """What a search looks at: a model around some clean inputs, as a function of the perturbation."""
 
     @abstractmethod
-    def look(self, delta: Tensor, turn: str) -> Look:
+    def look(self, delta: Tensor, turn: str) -> OnePass:
         """One pass with a gradient over `delta (rows, n)`. turn: names the step, for what is random."""
 
     random: bool = False
