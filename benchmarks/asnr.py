@@ -17,7 +17,7 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.data.embedded import embedded
 from sottovoce.defenses.enhancement import Asnr
-from sottovoce.defenses.smoothing import Gaussian
+from sottovoce.defenses.randomised_smoothing import Gaussian
 
 RATE, SECONDS, CLIPS = 16000, 10, 16
 SIGMA = 0.01

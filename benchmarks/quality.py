@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sottovoce.core.processes import count_cores
 from sottovoce.data.embedded import embedded
-from sottovoce.metrics.pesq_workers import count_cores, score_pairs
+from sottovoce.metrics.pesq_workers import score_pairs
 from sottovoce.metrics.segmental import segmental
 
 RATE, SECONDS, CLIPS = 16000, 10, 64

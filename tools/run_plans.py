@@ -19,7 +19,7 @@ from pathlib import Path
 from sottovoce.auditing.plan.plan_file import Plan
 from sottovoce.auditing.run.driver import run_audit
 from sottovoce.studies.ask import Ask
-from sottovoce.studies.olivier2023.recogniser_plans import plans_of
+from sottovoce.studies.olivier2023.runs.recogniser_plans import plans_of
 
 CERTIFICATES = "O16"
 
@@ -88,7 +88,7 @@ def audits(ask: Ask, asked: argparse.Namespace) -> dict[str, Callable[..., objec
 
 def certificates(ask: Ask, asked: argparse.Namespace) -> dict[str, Callable[..., object]]:
     from sottovoce.auditing.certificates.certify_run import CertifyPlan, run_certify
-    from sottovoce.studies.olivier2023.certificate_plans import o16
+    from sottovoce.studies.olivier2023.runs.certificate_plans import o16
 
     def start(name: str, plan: CertifyPlan) -> Callable[..., object]:
         if asked.list:

@@ -20,7 +20,7 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.errors import InputError
 from sottovoce.leaderboard.claims.make_claims import make_claims
-from sottovoce.leaderboard.fast_summary import read_run
+from sottovoce.leaderboard.run_reading import read_run
 from sottovoce.leaderboard.static_site import write_site
 from sottovoce.report.report_page import write_report
 from sottovoce.targets.open_target import open_target
@@ -60,7 +60,7 @@ def test_a_plan_of_no_attack_has_one_cell_a_defense() -> None:
         ({"attacks": ["none", "pgd"]}, "'attacks': expected none alone, got other attacks beside it"),
         ({"attacks": ["none"], "include": [{"attack": "pgd"}]}, "expected none alone"),
         ({"attacks": ["pgd"], "include": [{"attack": "none"}]}, "expected attacks in a rule of 'include'"),
-        ({"attacks": ["none"], "metrics": ["success"]}, "'metrics': expected those of clean clips"),
+        ({"attacks": ["none"], "metrics": ["success"]}, "'metrics': expected metrics of clean clips"),
         ({"attacks": ["none(steps=3)"]}, "steps"),
     ],
 )
@@ -122,7 +122,7 @@ def test_the_report_speaks_of_no_attack(mean_model: str, mean_clips: Path, tmp_p
     page = write_report(folder).read_text(encoding="utf-8")
     assert "Clean clips, no attack · run" in page
     assert '<b title="n = 6, Clopper-Pearson 95%">83.3\N{NO-BREAK SPACE}%</b>' in page
-    assert "Nothing was attacked: these figures say nothing of how the model stands under attack." in page
+    assert "Nothing was attacked: these figures do not show how robust the model is." in page
     assert "Clean accuracy by class" in page
     for word in ("SNR", "attack success", "What was attacked", "white noise"):
         assert word not in page, word
@@ -131,7 +131,7 @@ def test_the_report_speaks_of_no_attack(mean_model: str, mean_clips: Path, tmp_p
 def test_a_run_without_attacks_claims_nothing(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
     folder = run_audit(make(mean_model), tmp_path / "run")
     assert make_claims(read_run(folder)) == []
-    with pytest.raises(InputError, match="attacked nothing, so it claims nothing"):
+    with pytest.raises(InputError, match="attacked nothing and is left out"):
         write_site([folder.path], tmp_path / "site")
 
 

@@ -393,7 +393,7 @@ def test_an_address_where_something_else_answers(answer: bytes) -> None:
 
 @pytest.mark.parametrize("address", ["", "somewhere", "host:", "host:port", ":6379", "host:70000"])
 def test_what_is_no_address_is_refused(address: str) -> None:
-    with pytest.raises(InputError, match=r"expected an address like 10\.0\.0\.1:6379"):
+    with pytest.raises(InputError, match=r"expected an --address such as 10\.0\.0\.1:6379"):
         RayEngine(address)
 
 

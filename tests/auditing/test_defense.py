@@ -13,7 +13,7 @@ from sottovoce.core.vote import Voted
 from sottovoce.defenses.defense_text import Defense
 from sottovoce.defenses.denoiser import FOLDER, Denoise
 from sottovoce.defenses.quantise import Quantise
-from sottovoce.defenses.smoothing import Gaussian
+from sottovoce.defenses.randomised_smoothing import Gaussian
 from sottovoce.defenses.votes import Majority
 from sottovoce.errors import InputError
 from sottovoce.leaderboard.certificate_rows import transforms as certificate_transforms
@@ -39,11 +39,14 @@ def test_no_defense_is_the_model_itself() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("majority+gaussian", "one vote at most, and it last, got 'majority\\+gaussian'"),
-        ("gaussian+one+majority", "one vote at most"),
+        (
+            "majority+gaussian",
+            "expected at most one vote, at the end of the defense, got 'majority\\+gaussian'",
+        ),
+        ("gaussian+one+majority", "at most one vote"),
         ("gausian", "unknown defense 'gausian': did you mean 'gaussian'"),
-        ("gaussian+majority(passes=0)", "1 to 100,000 passes, got 0"),
-        ("gaussian(sigma=0)", "sigma above 0, got 0"),
+        ("gaussian+majority(passes=0)", "passes must be from 1 to 100,000, got 0"),
+        ("gaussian(sigma=0)", "above 0, got 0"),
     ],
 )
 def test_mistakes(text: str, message: str) -> None:
@@ -52,7 +55,7 @@ def test_mistakes(text: str, message: str) -> None:
 
 
 def test_a_vote_over_passes_that_are_all_the_same_is_refused() -> None:
-    with pytest.raises(InputError, match="expected noise before a vote, got Majority"):
+    with pytest.raises(InputError, match="majority needs a random model"):
         Defense.parse("quantise+majority").around(ToyClassifier())
 
 

@@ -62,8 +62,8 @@ def test_earlier_runs_are_not_gone_on_with(kept: Path, run: str) -> None:
     done = CliRunner().invoke(app, ["audit", "--resume", str(kept / run)])
     assert isinstance(done.exception, InputError), done.output
     assert str(done.exception) == (
-        f"expected sottovoce 0.1.0, with which {kept / run} was begun, got {sottovoce.__version__}, whose "
-        "figures may mean something else; finish it with 0.1.0, or begin a new run with --out."
+        f"{kept / run} was started with sottovoce 0.1.0, and this is {sottovoce.__version__}, whose figures "
+        "may differ; finish it with 0.1.0, or start a new run in another folder with --out."
     )
     left = {path: path.read_bytes() for path in (kept / run).rglob("*") if path.is_file()}
     assert {path for path in left if path.name != ".lock"} == set(before)

@@ -14,9 +14,8 @@ import pytest
 import soundfile
 
 from sottovoce.auditing.engines import pool_worker as worker
-from sottovoce.auditing.engines.engine import Engine
-from sottovoce.auditing.engines.inline_engine import InlineEngine
-from sottovoce.auditing.engines.pool_engine import PoolEngine, find_devices, share_cores
+from sottovoce.auditing.engines.engine import Engine, InlineEngine
+from sottovoce.auditing.engines.pool_engine import PoolEngine
 from sottovoce.auditing.engines.ray_worker import Order, RayWorker
 from sottovoce.auditing.plan.plan_file import Plan, make_plan
 from sottovoce.auditing.results.summary import summarise
@@ -34,9 +33,11 @@ from sottovoce.auditing.run.tasks import (
     Unopened,
     halves,
 )
+from sottovoce.core.processes import READY, share_cores
 from sottovoce.core.record import EVERY, LOADING, read_records
 from sottovoce.core.target import Target
 from sottovoce.errors import InputError, StoreError
+from sottovoce.targets.open_target import find_devices
 
 WriteClip = Callable[..., None]
 
@@ -102,7 +103,7 @@ def test_a_lost_task_is_halved_until_the_clip_that_kills_stands_alone(
     ]  # fmt: skip
     found = {record.clip: record for record in folder.records()}
     assert [clip for clip, record in found.items() if record.status == "failed"] == ["up/0"]
-    assert found["up/0"].reason == "the worker died over it twice (ended by SIGKILL); out of memory?"
+    assert found["up/0"].reason == "the worker died on it twice (ended by SIGKILL); out of memory?"
     assert found["up/0"].label == "up"
     whole = run_audit(plan, tmp_path / "whole")
     assert [line for line in lines(whole) if '"up/0"' not in line] == [
@@ -118,7 +119,7 @@ def test_a_task_that_is_lost_once_comes_back(mean_model: str, mean_clips: Path, 
 
 def test_a_fit_that_is_lost_twice_is_a_failed_cell(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
     plan = mean_plan(mean_model, mean_clips, attacks=["uap", "fgsm"], budgets=["l2(eps=0.5)"])
-    with pytest.raises(InputError, match=r"uap_evade_l2-eps-0.5.*died over it twice"):
+    with pytest.raises(InputError, match=r"uap_evade_l2-eps-0.5.*died on it twice"):
         run_audit(plan, tmp_path / "run", engine=Scripted(["fit"]))
     folder = run_audit(plan, tmp_path / "run", engine=Scripted(["fit"]), keep_going=True)
     keys = {record.key: record.status for record in folder.records()}
@@ -220,7 +221,7 @@ def test_every_gpu_has_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (pool.workers, pool.device) == (4, "cuda:0, cuda:1, cuda:2, cuda:3")
     with PoolEngine(2, ["cpu"]) as pool:
         assert (pool.workers, pool.device) == (2, "cpu")
-    with pytest.raises(InputError, match="1 worker or more, got 0"):
+    with pytest.raises(InputError, match="expected --workers of 1 or more, got 0"):
         PoolEngine(0)
 
 
@@ -263,7 +264,7 @@ def test_a_batch_that_does_not_fit_is_halved(
     folder = run_again(plan, tmp_path / "failed")
     failed = {record.clip: record.reason for record in folder.records() if record.status == "failed"}
     assert set(failed) == {"up/1", "down/1"}
-    assert all(reason.startswith("out of memory, even alone (") for reason in failed.values())
+    assert all(reason.startswith("out of memory, even as a batch of one (") for reason in failed.values())
     (cell,) = summarise(plan, folder.records()).cells
     assert (cell.clips, cell.failed) == (4, 2)
 
@@ -340,10 +341,10 @@ def test_processes_give_the_same_records(
 @pytest.mark.slow
 def test_a_key_that_is_struck_while_a_worker_starts_is_not_for_it() -> None:
     with PoolEngine(1, ["cpu"]) as pool:
-        member = pool._start(0)
+        member = pool.pool._start(0)
         for number in (signal.SIGINT, signal.SIGTERM):
             os.kill(member.process.pid or 0, number)
-        assert member.connection.poll(120) and member.connection.recv() == worker.READY
+        assert member.connection.poll(120) and member.connection.recv() == READY
 
 
 @pytest.mark.slow

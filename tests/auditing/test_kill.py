@@ -54,7 +54,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 
-from sottovoce.auditing.engines.pool_engine import Pool
+from sottovoce.auditing.engines.pool_engine import PoolEngine
 from sottovoce.auditing.plan.plan_file import make_plan, read_plan
 from sottovoce.auditing.run.driver import run_audit
 from sottovoce.errors import SottovoceError
@@ -63,7 +63,7 @@ if __name__ == "__main__":
     plan, out, workers = make_plan(read_plan(Path("plan.yaml"))), Path(sys.argv[1]), int(sys.argv[2])
     try:
         if workers:
-            with Pool(workers, ["cpu"]) as pool:
+            with PoolEngine(workers, ["cpu"]) as pool:
                 run_audit(plan, out, engine=pool)
         else:
             run_audit(plan, out, device="cpu")
@@ -254,5 +254,5 @@ def test_workers_that_cannot_start(plan: Plan) -> None:
     with started(Path("run"), 1) as process:
         output, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == STOPPED
-    assert "expected worker processes that start, got 3 in a row" in output
+    assert "expected worker processes to start, got 3 in a row" in output
     assert recorded(Path("run")) == 0

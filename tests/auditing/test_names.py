@@ -12,7 +12,7 @@ from sottovoce.auditing.run.driver import run_audit
 from sottovoce.core.record import LOADING
 from sottovoce.data.load import Corpus, Entry
 from sottovoce.errors import InputError
-from sottovoce.leaderboard.fast_summary import read_run
+from sottovoce.leaderboard.run_reading import read_run
 
 ROWS = """path,label,id
 clips/up/0.wav,up,*
@@ -47,5 +47,5 @@ def test_clips_called_star_and_load_are_clips(mean_model: str, mean_clips: Path,
 
 
 def test_a_clip_without_a_name_is_refused() -> None:
-    with pytest.raises(InputError, match=r"expected an id of every clip, got an empty one for a\.wav"):
+    with pytest.raises(InputError, match=r"expected an id for every clip, got an empty one for a\.wav"):
         Corpus("mine", (Entry("", Path("a.wav"), "yes"),))

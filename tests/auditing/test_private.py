@@ -91,7 +91,7 @@ def test_a_run_of_a_folder_holds_no_path_of_this_machine(home: Path, clips: Path
     assert reasons["up/broken"].startswith("up/broken.wav: expected audio that libsndfile reads")
     assert reasons["up/5"] == "FileNotFoundError: [Errno 2] No such file or directory: 'weights.bin'"
     assert "<dd>clips</dd>" in page and "up/broken.wav: expected audio" in page
-    assert "the file beside it has them whole" in page
+    assert "the file in its folder has the full paths" in page
     # The plan keeps what was typed, and so the run can be gone on with.
     assert folder.plan().data == str(clips)
     before = folder.records_path.read_bytes()

@@ -116,7 +116,7 @@ def test_a_steady_model_costs_four_clips_twice_and_nothing_else(
     }  # fmt: skip
     assert kinds(folder)["repeats"] and kinds(folder)["rounding"]
     assert all(record.achieved_unrounded is not None for record in folder.records())
-    assert "The model repeats itself" in write_report(folder).read_text()
+    assert "The model is deterministic" in write_report(folder).read_text()
     # Asked once a run: going on, or giving the command again, asks nothing.
     run_audit(plan, tmp_path / "run")
     assert rows() == 0
@@ -145,7 +145,7 @@ def test_a_model_that_wavers_is_treated_as_random(make_model: Make, mean_clips: 
     assert loud.lost_by_rounding is None
     page = write_report(folder).read_text()
     assert "The model answers the same clip in different ways" in page
-    assert "judged by what most of 8 passes say" in page and "successes lost by rounding" not in page
+    assert "judged by the majority of 8 passes" in page and "successes lost by rounding" not in page
     assert "The same seed gives the same decisions." not in page
 
 
@@ -212,7 +212,7 @@ def test_a_vote_over_a_model_that_wavers_is_a_defense(
     settings: dict[str, Any] = {"defenses": ["majority(passes=3)"], "attackers": ["adaptive"]}
     folder = run_audit(plan_of(make_model(0.3), mean_clips, **settings), tmp_path / "run")
     assert [record.status for record in folder.records()] == ["ok"] * 6
-    with pytest.raises(InputError, match="passes all say the same"):
+    with pytest.raises(InputError, match="needs a random model"):
         run_audit(plan_of(make_model(0.0), mean_clips, **settings), tmp_path / "steady")
 
 

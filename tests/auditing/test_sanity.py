@@ -243,7 +243,7 @@ def test_many_steps_of_a_black_box_do_not_stand_in_for_those_of_gradients() -> N
         (0, "xxooooooo", "run again with --probe 8"),
         (4, "xxooooooo", "run again with --probe 8"),
         (8, "xxoo", "run again with --limit 5 or more"),
-        (8, "xxooooooo", "give the same command again: its probes are not finished"),
+        (8, "xxooooooo", "run the same command again: its probes are not finished"),
     ],
 )
 def test_attacks_that_were_not_probed(probe_clips: int, outcomes: str, advice: str) -> None:

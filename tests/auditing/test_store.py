@@ -119,9 +119,8 @@ def test_anything_that_an_own_part_raises_is_a_failure(
         if where == "check" or words[1] == ["up"]:
             raise AttributeError("no attribute 'power'")
 
-    place = (
-        "attacks.pgd.Fgsm.check" if where == "check" else "targets.classifier.ModuleClassifier.check_labels"
-    )
+    labels = "targets.families.classifier.ModuleClassifier.check_labels"
+    place = "attacks.pgd.Fgsm.check" if where == "check" else labels
     monkeypatch.setattr(f"sottovoce.{place}", trip)
     plan = make(mean_model, mean_clips, attacks=["fgsm", "noise"])
     found = list(run_audit(plan, tmp_path / "run", keep_going=True).records())
@@ -214,7 +213,7 @@ def test_another_version_does_not_add_to_a_run(mean_model: str, mean_clips: Path
     about = folder.about()
     about["versions"]["sottovoce"] = "0.0.9"
     (folder.path / "about.json").write_text(json.dumps(about))
-    said = r"expected sottovoce 0\.0\.9, with which .*run was begun, got .*; finish it with 0\.0\.9, or begin"
+    said = r"run was started with sottovoce 0\.0\.9, and this is .*; finish it with 0\.0\.9, or start"
     with pytest.raises(InputError, match=said):
         run_audit(plan, tmp_path / "run")
     assert folder.records_path.read_bytes() == b"".join(lines[:3])

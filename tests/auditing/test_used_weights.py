@@ -81,7 +81,7 @@ def test_other_weights_do_not_add_to_a_run(tmp_path: Path) -> None:
     lines = folder.records_path.read_bytes().splitlines(keepends=True)
     folder.records_path.write_bytes(b"".join(lines[:2]))
     shutil.copy(KEYWORD.with_name("keyword-pgd.safetensors"), file)
-    said = "expected the weights with which .*run was begun, got others of mine.safetensors; put the old"
+    said = "the weights of mine.safetensors changed since .*run was started; put the old"
     with pytest.raises(InputError, match=said):
         run_audit(plan, tmp_path / "run", device="cpu")
     assert folder.records_path.read_bytes() == b"".join(lines[:2])
@@ -108,7 +108,7 @@ def test_certificates_of_other_weights(tmp_path: Path) -> None:
     about = json.loads((tmp_path / "run" / "about.json").read_text())
     assert about["weights"] == {"mine.safetensors": digest(KEYWORD)}
     shutil.copy(KEYWORD.with_name("keyword-pgd.safetensors"), file)
-    with pytest.raises(InputError, match=r"got others of mine.safetensors"):
+    with pytest.raises(InputError, match=r"the weights of mine.safetensors changed"):
         run_certify(plan, tmp_path / "run", device="cpu")
 
 
@@ -132,8 +132,8 @@ def test_a_run_of_the_version_before(tmp_path: Path) -> None:
     lines = folder.records_path.read_bytes().splitlines(keepends=True)
     folder.records_path.write_bytes(b"".join(lines[:2]))
     said = (
-        rf"expected sottovoce 0\.1\.0, with which .*run was begun, got {sottovoce.__version__}, whose "
-        r"figures may mean something else; finish it with 0\.1\.0, or begin a new run with --out\."
+        rf"run was started with sottovoce 0\.1\.0, and this is {sottovoce.__version__}, whose figures may "
+        r"differ; finish it with 0\.1\.0, or start a new run in another folder with --out\."
     )
     with pytest.raises(InputError, match=said):
         run_audit(plan, tmp_path / "run", device="cpu")

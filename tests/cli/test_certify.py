@@ -84,14 +84,14 @@ def test_a_bad_clip_ends_with_exit_code_1(mean_model: str, mean_clips: Path, tmp
     done = sottovoce("certify", *words, "--out", "run", folder=tmp_path)
     assert done.returncode == 1
     assert "failed: up/broken" in done.stdout
-    assert "to try these again: give the same command with --retry-failed" in done.stdout
+    assert "to repeat these: run the same command with --retry-failed" in done.stdout
     assert "100 [48,100]" in done.stdout  # 5 of 5: Clopper-Pearson from 0.478
 
 
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     done = sottovoce("certify", "--wer", "0.5", folder=tmp_path)
     assert done.returncode == 2
-    assert "names classes" in done.stderr
+    assert "expected none for a classifier" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "runs").exists()
 
@@ -99,17 +99,17 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--sigma", "0"], "expected sigma above 0"),
-        (["--passes", "0"], "at least 1 pass"),
-        (["--select", "0"], "to select from"),
-        (["--alpha", "1"], "alpha between 0 and 1"),
-        (["--batch", "0"], "batch of at least 1"),
+        (["--sigma", "0"], "sigma: expected a number above 0"),
+        (["--passes", "0"], "passes: expected 1 or more"),
+        (["--select", "0"], "select: expected 1 to 100,000 passes"),
+        (["--alpha", "1"], "alpha: expected a number between 0 and 1"),
+        (["--batch", "0"], "batch: expected 1 pass or more"),
         (["--defense", "gaussian(snr_db=20)"], "follows the clip"),
         (["--defense", "mad(sigma=0.01)"], "low frequencies"),
         (["--defense", "gaussian", "--sigma", "0.1"], "got both"),
-        (["--radius", "1"], "all that 1000 passes can certify"),
+        (["--radius", "1"], "1000 passes at sigma 0.01 can certify at most"),
         (["--limit", "0"], "limit of 1 clip"),
-        (["--defense", "gaussian+one"], "expected 1 pass for one sentence, got 100"),
+        (["--defense", "gaussian+one"], "one takes a single pass, got 100"),
         (["--defense", "gaussian+majority(passes=3)", "--select", "100"], "vote of 100 passes"),
     ],
 )

@@ -127,7 +127,7 @@ def test_a_bad_clip_ends_with_exit_code_1(mean_model: str, mean_clips: Path, tmp
         (["audit", "--model", "keyword:x"], "expected a model like keyword"),
         (["audit", "missing.yaml"], "expected a plan"),
         (["audit", "--goals", "force(text=maybe)", "--limit", "3"], "maybe"),
-        (["view", "empty"], "expected the folder of a run"),
+        (["view", "empty"], "is not the folder of a run"),
         (["study", "run", "V9"], "did you mean"),
     ],
 )
@@ -151,7 +151,9 @@ def test_the_process_ends_with_the_code_of_a_mistake(tmp_path: Path) -> None:
     assert sottovoce("audit", "--attacks", "pdg", folder=tmp_path).returncode == 2
 
 
-@pytest.mark.parametrize("words", [[], ["audit"], ["view"], ["measure"], ["parts"], ["study"], ["train"]])
+@pytest.mark.parametrize(
+    "words", [[], ["audit"], ["view"], ["table"], ["measure"], ["parts"], ["study"], ["train"]]
+)
 def test_help_teaches(words: list[str], typed: Callable[..., Done]) -> None:
     done = typed(*words, "--help")
     assert done.returncode == 0

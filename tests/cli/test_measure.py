@@ -92,7 +92,7 @@ def test_named_metrics_alone_are_measured() -> None:
         (["clean.wav", "empty.wav"], "zero length"),
         (["clean.wav", "clean.wav", "--metrics", "pesk"], "did you mean 'pesq'?"),
         (["clean.wav", "clean.wav", "--metrics", "wer"], "expected metrics of audio"),
-        (["clean.wav", "clean.wav", "--csv", "no/where.csv"], "expected a file to write to"),
+        (["clean.wav", "clean.wav", "--csv", "no/where.csv"], "cannot write 'no/where.csv'"),
     ],
 )
 def test_pairs_that_do_not_fit_are_refused(words: list[str], message: str) -> None:
@@ -145,7 +145,7 @@ def test_two_folders_give_means_and_intervals() -> None:
     done = measure("clean", "changed", "--metrics", "level-change,pesq", "--csv", "figures.csv")
     assert done.exit_code == 1  # one pair could not be measured
     assert "-12.04 [" in done.output and "n = 3" in done.output
-    assert "left out: 1 (alone)" in done.output
+    assert "no file of the same name: 1 (alone)" in done.output
     assert "not measured: odd: expected clips of one length" in done.output
     with open("figures.csv", newline="") as file:
         rows = list(csv.DictReader(file))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from sottovoce.cli.metric import app
+from sottovoce.cli.metric_verbs import app
 from sottovoce.data.load import Clip
 from sottovoce.errors import InputError, UnknownName
 from sottovoce.perception.ears import learned

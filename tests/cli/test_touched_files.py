@@ -194,14 +194,14 @@ def test_a_certificate_is_named_with_its_line_and_field(
 
 
 CLAIMS: list[tuple[str, Any, str, str]] = [
-    ("clips", True, '"clips": true', "valid integer, got True"),
-    ("clips", "2", '"clips": "2"', "valid integer, got '2'"),
-    ("clips", 2.0, '"clips": 2.0', "valid integer, got 2.0"),
-    ("outcomes.clean.0", True, '"clean": [', "valid integer, got True"),
-    ("target", 5, '"target": 5', "valid string, got 5"),
-    ("versions", [], '"versions": []', "object, got []"),
-    ("worst.0.success.value", "0.5", '"value": "0.5"', "valid number, got '0.5'"),
-    ("worst", {}, '"worst": {}', "array, got {}"),
+    ("clips", True, '"clips": true', "a whole number, got True"),
+    ("clips", "2", '"clips": "2"', "a whole number, got '2'"),
+    ("clips", 2.0, '"clips": 2.0', "a whole number, got 2.0"),
+    ("outcomes.clean.0", True, '"clean": [', "a whole number, got True"),
+    ("target", 5, '"target": 5', "a text, got 5"),
+    ("versions", [], '"versions": []', "a key and a value, got []"),
+    ("worst.0.success.value", "0.5", '"value": "0.5"', "a number, got '0.5'"),
+    ("worst", {}, '"worst": {}', "a list, got {}"),
 ]
 """The way to a field, what it holds now, how the line reads, and what is said of it."""
 
@@ -223,9 +223,9 @@ def test_a_claim_is_named_with_its_field_and_line(
     ("text", "said"),
     [
         (b'{"schema": 1,\n "id": "a",\n "id": "b"}', ", field 'id': expected it once, got it twice (line 3)"),
-        (b'{"schema": 1, "id": "\xff"}', ": expected a claim in JSON, got 'utf-8' codec can't decode"),
-        (b'{"schema": ' + b"[" * 50_000, ": expected a claim in JSON, got maximum recursion depth"),
-        (b'{"schema": ' + b"9" * 5_000 + b"}", ": expected a claim in JSON, got Exceeds the limit"),
+        (b'{"schema": 1, "id": "\xff"}', ": cannot be read as a claim in JSON: 'utf-8' codec can't decode"),
+        (b'{"schema": ' + b"[" * 50_000, ": cannot be read as a claim in JSON: maximum recursion depth"),
+        (b'{"schema": ' + b"9" * 5_000 + b"}", ": cannot be read as a claim in JSON: Exceeds the limit"),
         (b"[]", ": expected a claim, an object in JSON, got list"),
     ],
 )

@@ -66,7 +66,7 @@ def test_a_keyword_model_is_hardened_and_goes_on(packs: Path, tmp_path: Path) ->
         assert file.metadata()["architecture"] == "KeywordCnn"
     again = harden(packs, tmp_path / "run", *how, "--resume")
     assert again.exit_code == 0
-    assert "going on after epoch 2" in again.output
+    assert "continuing after epoch 2" in again.output
 
 
 @pytest.mark.parametrize(
@@ -74,18 +74,22 @@ def test_a_keyword_model_is_hardened_and_goes_on(packs: Path, tmp_path: Path) ->
     [
         (["--sigma", "0"], InputError, "expected sigma above 0"),
         (["--sigma", "-0.1"], InputError, "expected sigma above 0"),
-        (["--noise", "mad"], InputError, "expected --sigma beside --noise mad"),
+        (["--noise", "mad"], InputError, "--noise mad needs --sigma"),
         (["--attack", "pgd", "--share", "1.5"], InputError, "expected shares from 0 to 1"),
         (["--attack", "trades"], UnknownName, "unknown attack to train against 'trades'"),
-        (["--attack", "pgd", "--steps", "0"], InputError, "expected at least 1 step"),
+        (["--attack", "pgd", "--steps", "0"], InputError, "steps and restarts must be at least 1"),
         (["--attack", "fgsm", "--budget", "snrr(db=3)"], UnknownName, "did you mean 'snr'"),
-        (["--sigma", "0.1", "--epochs", "0"], InputError, "expected epochs or minutes above 0"),
-        (["--sigma", "0.1", "--epochs", "-1", "--minutes", "0.01"], InputError, "epochs or minutes above 0"),
-        (["--sigma", "0.1", "--minutes", "-1"], InputError, "expected epochs or minutes above 0"),
+        (["--sigma", "0.1", "--epochs", "0"], InputError, "expected --epochs or --minutes above 0"),
+        (
+            ["--sigma", "0.1", "--epochs", "-1", "--minutes", "0.01"],
+            InputError,
+            "--epochs or --minutes above 0",
+        ),
+        (["--sigma", "0.1", "--minutes", "-1"], InputError, "expected --epochs or --minutes above 0"),
         (["--sigma", "0.1", "--rate", "nan"], InputError, "a learning rate above 0, got 6, 1 and nan"),
-        (["--sigma", "0.1", "--patience", "-3"], InputError, "expected a patience of 0 or more, got -3"),
-        (["--front", "majority"], InputError, "with a vote"),
-        ([], InputError, "expected --sigma, --attack or --front"),
+        (["--sigma", "0.1", "--patience", "-3"], InputError, "expected --patience of 0 or more, got -3"),
+        (["--front", "majority"], InputError, "got a vote"),
+        ([], InputError, "give --sigma, --attack or --front"),
         (
             ["--sigma", "0.1", "--weights", "absent.safetensors"],
             InputError,
@@ -128,7 +132,7 @@ def test_validation_clips_that_training_hears_are_refused(packs: Path, tmp_path:
     again = ["--sigma", "0.1", "--valid", f"pack:{packs}/words.npz#train"]
     done = harden(packs, tmp_path, *again)
     assert isinstance(done.exception, InputError)
-    assert "got 12 of 12 that it does, such as 'clip-0'" in str(done.exception)
+    assert "12 of 12 validation clips are also training clips, such as 'clip-0'" in str(done.exception)
     # The whole pack has them too; its other six are new.
     done = harden(packs, tmp_path, "--sigma", "0.1", "--valid", f"pack:{packs}/words.npz")
     assert "got 12 of 18 that it does" in str(done.exception)
@@ -138,7 +142,7 @@ def test_silence_is_no_clip_in_particular() -> None:
     sound, silence = np.full(4, 7, np.int16), np.zeros(4, np.int16)
     train = hold_clips([sound, silence], ["a", "b"], ["0", "1"], 100)
     check_apart(train, hold_clips([silence, sound + 1], ["b", "a"], ["0", "1"], 100))
-    with pytest.raises(InputError, match="got 1 of 2 that it does, such as 'y'"):
+    with pytest.raises(InputError, match="1 of 2 validation clips are also training clips, such as 'y'"):
         check_apart(train, hold_clips([silence, sound], ["b", "a"], ["x", "y"], 100))
 
 
@@ -149,7 +153,7 @@ def test_a_few_copies_are_told_of() -> None:
     valid = hold_clips(sounds, names, names, 100)
     told: list[str] = []
     check_apart(hold_clips(sounds[:2], names[:2], names[:2], 100), valid, told.append)
-    assert told == ["training hears 2 of 100 validation clips too, such as '0'"]
+    assert told == ["warning: 2 of 100 validation clips are also training clips, such as '0'"]
     with pytest.raises(InputError, match="got 3 of 100 that it does"):
         check_apart(hold_clips(sounds[:3], names[:3], names[:3], 100), valid)
 
@@ -158,13 +162,13 @@ def test_a_few_copies_are_told_of() -> None:
 def test_a_recogniser_is_trained_for_some_time(minutes: str, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["recogniser", "--pack", str(tmp_path), "--minutes", minutes])
     assert isinstance(done.exception, InputError)
-    assert "expected minutes above 0" in str(done.exception)
+    assert "expected --minutes above 0" in str(done.exception)
 
 
 def test_validation_clips_must_be_named(packs: Path, tmp_path: Path) -> None:
     words = ["harden", "--model", "keyword", "--data", f"pack:{packs}/words.npz#train", "--sigma", "0.1"]
     done = CliRunner().invoke(app, [*words, "--out", str(tmp_path)])
-    assert "expected validation clips beside" in str(done.exception)
+    assert "needs validation clips beside it" in str(done.exception)
 
 
 def test_help_teaches() -> None:

@@ -98,7 +98,7 @@ def test_a_folder_is_served_until_it_is_stopped(runs: Path, tmp_path: Path) -> N
 def test_a_folder_without_runs_and_a_taken_port_are_mistakes(runs: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     done = subprocess.run([*VERB, "empty"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 2 and "with runs below it" in done.stderr
+    assert done.returncode == 2 and "there are no runs below it" in done.stderr
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -32,7 +32,7 @@ from sottovoce.testing import (
     clips_for,
     toy_random,
 )
-from sottovoce.testing.checks.attack import default_goals
+from sottovoce.testing.checks.check_attack import default_goals
 
 # What a part cannot be built without. A new part that asks for more needs a line here.
 SETTINGS: dict[str, dict[str, Any]] = {

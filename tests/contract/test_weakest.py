@@ -22,7 +22,7 @@ from sottovoce.data.embedded import embedded
 from sottovoce.data.load import Corpus, collate
 from sottovoce.targets.zoo.keyword_target import keyword
 from sottovoce.testing import ContractError, Law, check_weakest
-from sottovoce.testing.checks.weakest import missed_clips, weakest
+from sottovoce.testing.checks.check_weakest import missed_clips, weakest
 
 FIRST = CarliniWagner(binary_search=1)
 """The first of the default's rounds: what it fools, the default fools."""

@@ -20,7 +20,7 @@ from sottovoce.core.transform import Averaged, Defended, Transform
 from sottovoce.core.universal_attack import Perturbation
 from sottovoce.errors import BudgetError
 from sottovoce.metrics.distortion import Snr as SnrMetric
-from sottovoce.testing.checks.metric import example_trial
+from sottovoce.testing.checks.check_metric import example_trial
 
 DRAWS = Draws(0)
 

@@ -174,7 +174,7 @@ def raising(error: Exception) -> Callable[[], Recording]:
         (MemoryError(), "expected a clip that fits into memory, got one that does not; cut it"),
         (np._core._exceptions._ArrayMemoryError((10**12,), np.dtype("float64")), "fits into memory"),
         (RecursionError("maximum recursion depth exceeded"), "got RecursionError (maximum recursion depth"),
-        (OSError(36, "File name too long"), "got 'File name too long'; check its path and its rights"),
+        (OSError(36, "File name too long"), "got 'File name too long'; check its path and permissions"),
         (KeyError("rate"), "expected audio, got KeyError ('rate') while it was read"),
         (ZeroDivisionError(), "expected audio, got ZeroDivisionError while it was read"),
         (MissingExtra("pip install more."), "pip install more."),

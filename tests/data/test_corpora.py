@@ -51,7 +51,7 @@ def test_a_folder_says_what_it_leaves_out(tmp_path: Path) -> None:
     write(tmp_path / "stray.wav")
     (tmp_path / "yes" / "a.txt").write_text("yes")
     assert (
-        folder(str(tmp_path)).note == "left out 2 files that are no clips of a class (stray.wav, yes/a.txt)"
+        folder(str(tmp_path)).note == "left out 2 files that are not clips of a class (stray.wav, yes/a.txt)"
     )
 
 
@@ -274,7 +274,7 @@ def test_one_archive_inside_a_folder(tmp_path: Path) -> None:
 def test_a_download_with_a_broken_file_names_it(tmp_path: Path) -> None:
     root = write_download(tmp_path)
     (root / "speech_commands_v0.02" / "yes" / "9_nohash_0.wav").write_text("no sound")
-    with pytest.raises(InputError, match=r"9_nohash_0\.wav.*mend or drop that file"):
+    with pytest.raises(InputError, match=r"9_nohash_0\.wav.*repair or drop that file"):
         speech_commands(str(root))
 
 
@@ -306,7 +306,7 @@ def test_googles_test_archive_as_it_is_unpacked(tmp_path: Path, inside: str) -> 
         "yes/a_nohash_0": "yes",
     }
     assert (corpus.name, corpus.note) == ("speechcommands-test", "")
-    with pytest.raises(InputError, match="expected the split test of Google's test archive, got train"):
+    with pytest.raises(InputError, match="has the split test only, got train"):
         speech_commands(str(tmp_path), "train")
     # As a plain folder its labels are the names of its folders.
     assert set(folder(str(tmp_path / inside)).labels) == {"yes", "go", "_unknown_", "_silence_"}

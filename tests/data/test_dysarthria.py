@@ -249,9 +249,9 @@ def test_healthy_voices_are_within_the_limits_of_the_clinic() -> None:
 
 
 def test_wrong_settings() -> None:
-    with pytest.raises(InputError, match=r"expected jitter_percent in \[0, 10\], got 11"):
+    with pytest.raises(InputError, match=r"jitter_percent: expected 0 to 10, got 11"):
         Voice(jitter_percent=11)
-    with pytest.raises(InputError, match=r"expected a severity in \[0, 1\], got 1.5"):
+    with pytest.raises(InputError, match=r"severity: expected 0 \(healthy\) to 1, got 1.5"):
         draw_voice(1.5, np.random.default_rng(0))
     with pytest.raises(InputError, match="expected finite samples"):
         render(np.array([0.0, np.nan]), Voice(), np.random.default_rng(0))

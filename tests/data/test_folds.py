@@ -93,7 +93,7 @@ def test_a_split_that_is_given() -> None:
 def test_a_speaker_in_two_splits_is_named() -> None:
     leak = corpus(("a", "control", "train"), ("anna", "control", "train"), ("c", "control", "valid"),
                   ("anna", "control", "test"))  # fmt: skip
-    with pytest.raises(InputError, match="expected every speaker in one split, got 'anna' in train and test"):
+    with pytest.raises(InputError, match="expected each speaker in one split, got 'anna' in train and test"):
         given_split(leak)
 
 
@@ -105,13 +105,15 @@ def test_a_speaker_with_two_labels_is_named() -> None:
 def test_what_else_is_refused() -> None:
     with pytest.raises(InputError, match="clip 'c1': expected a speaker, got none"):
         speaker_folds(corpus(("a", "control", ""), ("", "control", "")))
-    with pytest.raises(InputError, match="clip 'c1': expected a split, got none"):
+    with pytest.raises(
+        InputError, match="clip 'c1': expected a split, because other clips have one, got none"
+    ):
         given_split(corpus(("a", "control", "train"), ("b", "control", "")))
     with pytest.raises(UnknownName, match="unknown split 'tests': did you mean 'test'"):
         given_split(corpus(("a", "control", "tests")))
     with pytest.raises(InputError, match="got none in valid"):
         given_split(corpus(("a", "control", "train"), ("b", "control", "test")))
-    with pytest.raises(InputError, match="expected 3 folds or more, got 2"):
+    with pytest.raises(InputError, match="folds: expected 3 or more, got 2"):
         speaker_folds(people(5, 5), 2)
     with pytest.raises(InputError, match="expected speakers of two labels or more, got control"):
         speaker_folds(people(5, 0), 3)
@@ -151,5 +153,5 @@ def test_a_given_split_that_parts_a_voice() -> None:
         Entry(f"{name}-0", Path(f"{name}.wav"), label, facts={"speaker": name, "split": part, "voice": "a"})
         for name, label, part in (("a1", "well", "train"), ("a2", "ill", "test"), ("a3", "ill", "valid"))
     ]
-    with pytest.raises(InputError, match=r"expected every voice in one split, got 'a' in train and \w+"):
+    with pytest.raises(InputError, match=r"expected each voice in one split, got 'a' in train and \w+"):
         given_split(Corpus("c", tuple(entries)))

@@ -164,7 +164,7 @@ def broken(folder: Path, kind: str) -> Path:
         ("no bytes", "got a file it rejects (Format not recognised); convert or drop it"),
         ("truncated", "got a file it rejects (flac decoder lost sync); convert or drop it"),
         ("zero length", "expected sound, got a file of zero length"),
-        ("one sample", "expected sound, got 1 samples, which is none at 16000 Hz"),
+        ("one sample", "expected sound, got 1 samples, which leaves none at 16000 Hz"),
         ("nan", "expected finite samples, got NaN or infinity in 1 of 3"),
         ("infinity", "expected finite samples, got NaN or infinity in 1 of 3"),
         ("16-bit scale", "expected samples in [-1, 1], got a peak of 2e+04"),

@@ -40,7 +40,7 @@ def test_a_test_is_read(tmp_path: Path) -> None:
     assert test.reference("one").condition == "Reference"
     assert [one.condition for one in test.heard] == ["Reference", "codec"]
     np.testing.assert_allclose(test.read(codec), np.full(100, 0.375), atol=1e-4)
-    with pytest.raises(InputError, match="Anchor: expected a file"):
+    with pytest.raises(InputError, match="Anchor: expected an audio file"):
         test.read(test.stimuli[2])
 
 

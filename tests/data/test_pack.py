@@ -137,7 +137,7 @@ def test_a_pack_ends_in_npz(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"lengths": None, "ids": None}, "got no lengths, ids; make the pack with save_pack"),
-        ({"samples": np.zeros(6)}, r"expected samples int16 \(time,\), got float64 \(6,\)"),
+        ({"samples": np.zeros(6)}, r"expected samples as int16 \(time,\), got float64 \(6,\)"),
         ({"lengths": np.array([1, 2, 4])}, "add up to 6 samples, got 7 in all"),
         ({"lengths": np.array([3, 3, 0])}, "drop empty clips"),
         ({"lengths": np.array([1, 5])}, r"expected lengths to be 3 whole numbers, got int64 \(2,\)"),

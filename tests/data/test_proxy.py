@@ -113,7 +113,7 @@ def test_halves_within_each_corpus(tmp_path: Path, table: Path) -> None:
 def test_a_limit_on_speakers(table: Path) -> None:
     few = proxy(f"csv:{table}", speakers=2)
     assert sorted(speaker_labels(few).values()) == ["control", "pathological"]
-    with pytest.raises(InputError, match="expected 2 speakers or more, got 1"):
+    with pytest.raises(InputError, match="expected 2 speakers or more, one of each label, got 1"):
         proxy(f"csv:{table}", speakers=1)
 
 

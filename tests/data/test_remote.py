@@ -75,7 +75,7 @@ def test_a_folder_of_classes_in_a_bucket(far: Any) -> None:
         ("yes/a", "yes"),
         ("yes/b", "yes"),
     ]
-    assert corpus.note == "left out 1 files that are no clips of a class (notes.txt)"
+    assert corpus.note == "left out 1 files that are not clips of a class (notes.txt)"
     loaded = {entry.id: corpus.load(entry, RATE) for entry in corpus}
     assert steps_of(loaded["yes/b"]) == [100, -200, 300]
     assert steps_of(loaded["yes/a"]) == [7, 8]

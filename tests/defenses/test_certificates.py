@@ -22,6 +22,7 @@ from sottovoce.core.transform import Defended, Transform
 from sottovoce.defenses.certified_radius import Certificate, Within, certify, elect, predict
 from sottovoce.defenses.noisy_passes import BLOCK, Greedy, Smoothed, certified_sigma
 from sottovoce.defenses.quantise import Quantise
+from sottovoce.defenses.randomised_smoothing import Gaussian, MadNoise
 from sottovoce.defenses.rover import Rover
 from sottovoce.defenses.sampling_bounds import (
     Count,
@@ -32,7 +33,6 @@ from sottovoce.defenses.sampling_bounds import (
     plan_looks,
     radius_snr_db,
 )
-from sottovoce.defenses.smoothing import Gaussian, MadNoise
 from sottovoce.defenses.votes import Majority
 from sottovoce.errors import InputError, MissingCapability
 from sottovoce.targets.families.classifier import ModuleClassifier
@@ -485,14 +485,14 @@ def test_a_beam_search_is_left_to_the_target() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"passes": 0}, "at least 1 pass"),
-        ({"select": 0}, "to select from"),
-        ({"alpha": 0.0}, "alpha between 0 and 1"),
-        ({"alpha": 1.0}, "alpha between 0 and 1"),
-        ({"alpha": math.nan}, "alpha between 0 and 1"),
-        ({"radius": 0.0}, "radius above 0"),
-        ({"tolerance": -1.0}, "tolerance above 0"),
-        ({"radius": 1.0, "tolerance": 1.0}, "got both"),
+        ({"passes": 0}, "passes: expected 1 or more"),
+        ({"select": 0}, "select: expected 1 to 100,000 passes"),
+        ({"alpha": 0.0}, "alpha: expected a number between 0 and 1"),
+        ({"alpha": 1.0}, "alpha: expected a number between 0 and 1"),
+        ({"alpha": math.nan}, "alpha: expected a number between 0 and 1"),
+        ({"radius": 0.0}, "radius: expected a number above 0"),
+        ({"tolerance": -1.0}, "tolerance: expected a number above 0"),
+        ({"radius": 1.0, "tolerance": 1.0}, "radius and tolerance exclude each other"),
     ],
 )
 def test_bad_samplings_are_refused(wrong: dict[str, Any], message: str) -> None:
@@ -503,13 +503,13 @@ def test_bad_samplings_are_refused(wrong: dict[str, Any], message: str) -> None:
 def test_a_radius_beyond_all_passes_is_refused() -> None:
     # One look: 0.001^(1/100) gives 1.5005 sigma.
     Sampling(passes=100, radius=0.01499).check(0.01)
-    with pytest.raises(InputError, match=r"up to 0\.015, "):
+    with pytest.raises(InputError, match=r"at most 0\.015, "):
         Sampling(passes=100, radius=0.016).check(0.01)
 
 
 @pytest.mark.parametrize("sigma", [0.0, -0.1, math.nan, math.inf])
 def test_a_sigma_must_be_above_zero(sigma: float) -> None:
-    with pytest.raises(InputError, match="sigma above 0"):
+    with pytest.raises(InputError, match="sigma: expected a number above 0"):
         Smoothed(target=mean_model(), sigma=sigma)
 
 
@@ -528,23 +528,23 @@ def test_noise_that_certifies_nothing_is_refused(transforms: list[Transform], re
 
 
 def test_more_randomness_is_refused() -> None:
-    with pytest.raises(InputError, match="MadNoise, which draws"):
+    with pytest.raises(InputError, match="but MadNoise draws"):
         Smoothed.behind([Gaussian(sigma=0.1), MadNoise(sigma=0.1)], mean_model())
-    with pytest.raises(InputError, match="Defended, which draws"):
+    with pytest.raises(InputError, match="but Defended draws"):
         Smoothed(target=Defended(mean_model(), (ToyNoise(),)), sigma=0.1)
 
 
 @pytest.mark.parametrize("wer", [0.0, -0.5, 1.5, math.nan])
 def test_a_wer_that_none_or_all_can_meet_is_refused(wer: float) -> None:
     smoothed = Smoothed(target=Words("a", "b"), sigma=0.1)
-    with pytest.raises(InputError, match="WER above 0 and up to 1"):
+    with pytest.raises(InputError, match="wer: expected a number above 0 and at most 1"):
         certify(smoothed, level(0.1, rate=1000), Sampling(passes=10), wer=wer)
 
 
 def test_a_wer_belongs_to_recognisers() -> None:
     with pytest.raises(InputError, match="got none"):
         certify(Smoothed(target=Words("a", "b"), sigma=0.1), level(0.1, rate=1000), Sampling(passes=10))
-    with pytest.raises(InputError, match="names classes"):
+    with pytest.raises(InputError, match="expected none for a classifier"):
         certify(Smoothed(target=mean_model(), sigma=0.1), level(0.1), Sampling(passes=10), wer=0.5)
 
 

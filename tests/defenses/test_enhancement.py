@@ -13,7 +13,7 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.transform import Defended
 from sottovoce.defenses.enhancement import Asnr, OverlappingFrames, mad_density, wiener_gains
-from sottovoce.defenses.smoothing import Gaussian, MadNoise, Smoothing
+from sottovoce.defenses.randomised_smoothing import Gaussian, MadNoise, Smoothing
 from sottovoce.errors import InputError
 from sottovoce.testing import ToyClassifier, ToyCtc, check_target, check_transform, example_clips
 
@@ -196,27 +196,39 @@ def test_the_spectrum_of_mad_noise_through_the_window() -> None:
 
 
 def test_a_clip_that_does_not_fill_a_frame_is_refused() -> None:
-    with pytest.raises(InputError, match="clip 'b': expected at least 512 samples"):
+    with pytest.raises(InputError, match="clip 'b': speech enhancement needs at least 512 samples"):
         Asnr()(AudioBatch.of([np.zeros(512), np.zeros(511)], RATE, ["a", "b"]), draws=Draws(0))
 
 
 def test_a_rate_without_speech_is_refused() -> None:
-    with pytest.raises(InputError, match="expected a sample rate from 500 Hz, got 100"):
+    with pytest.raises(InputError, match="needs clips at 500 Hz or more, got 100 Hz"):
         Asnr()(AudioBatch.of([np.zeros(512)], 100), draws=Draws(0))
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"noise": "pink"}, "expected noise 'estimate', 'gaussian' or 'mad', got 'pink'"),
-        ({"sigma": 0.01}, "expected no sigma for a noise that is estimated, got 0.01"),
-        ({"noise": "gaussian"}, "expected the sigma of the gaussian noise, above 0, got None"),
-        ({"noise": "mad", "sigma": 0.0}, "expected the sigma of the mad noise, above 0, got 0.0"),
-        ({"noise": "mad", "sigma": math.nan}, "expected the sigma of the mad noise, above 0, got nan"),
-        ({"smoothing": 1.0}, "expected smoothing from 0 to below 1, got 1.0"),
-        ({"smoothing": -0.1}, "expected smoothing from 0 to below 1, got -0.1"),
-        ({"floor_db": 0.0}, "expected a floor below 0 dB, got 0.0"),
-        ({"floor_db": -math.inf}, "expected a floor below 0 dB, got -inf"),
+        ({"noise": "pink"}, "noise: expected 'estimate', 'gaussian' or 'mad', got 'pink'"),
+        (
+            {"sigma": 0.01},
+            "sigma: expected none with noise=estimate, which measures the noise itself, got 0.01",
+        ),
+        (
+            {"noise": "gaussian"},
+            "sigma: noise=gaussian needs the sigma of the noise in front of this filter, above 0, got None",
+        ),
+        (
+            {"noise": "mad", "sigma": 0.0},
+            "sigma: noise=mad needs the sigma of the noise in front of this filter, above 0, got 0.0",
+        ),
+        (
+            {"noise": "mad", "sigma": math.nan},
+            "sigma: noise=mad needs the sigma of the noise in front of this filter, above 0, got nan",
+        ),
+        ({"smoothing": 1.0}, "smoothing: expected a number from 0 to below 1, got 1.0"),
+        ({"smoothing": -0.1}, "smoothing: expected a number from 0 to below 1, got -0.1"),
+        ({"floor_db": 0.0}, "floor_db: expected a number below 0, got 0.0"),
+        ({"floor_db": -math.inf}, "floor_db: expected a number below 0, got -inf"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -225,16 +225,16 @@ def test_resampling_moves_no_click() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: IdealLowPass(share=0.0), "expected a share between 0 and 1, got 0.0"),
+        (lambda: IdealLowPass(share=0.0), "share: expected a number between 0 and 1, got 0.0"),
         (lambda: IdealLowPass(share=1.0), "got 1.0"),
         (lambda: IdealLowPass(share=float("nan")), "got nan"),
         (lambda: BiquadLowPass(hz=0.0), "expected a cutoff above 0 Hz, got 0.0"),
         (lambda: BiquadLowPass(hz=float("nan")), "got nan"),
-        (lambda: BiquadLowPass(q=-1.0), "expected a quality q above 0, got -1.0"),
+        (lambda: BiquadLowPass(q=-1.0), "q: expected a number above 0, got -1.0"),
         (lambda: BiquadLowPass(q=float("inf")), "got inf"),
-        (lambda: MedianSmoothing(window=4), "expected an odd window of 3 samples or more, got 4"),
+        (lambda: MedianSmoothing(window=4), "window: expected an odd number of samples, 3 or more, got 4"),
         (lambda: MedianSmoothing(window=1), "got 1"),
-        (lambda: Resample(hz=0), "expected a rate above 0 Hz, got 0"),
+        (lambda: Resample(hz=0), "hz: expected a sample rate above 0 Hz, got 0"),
     ],
 )
 def test_settings_that_make_no_filter(make: object, message: str) -> None:

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import Target, Word
+from sottovoce.core.target import Target, TimedWord
 from sottovoce.core.transform import Defended
 from sottovoce.core.vote import Vote, Voted
 from sottovoce.defenses.rover import Rover, rover
-from sottovoce.defenses.word_network import Align, network
+from sottovoce.defenses.word_network import Align, build_network
 from sottovoce.errors import InputError, MissingCapability
 from sottovoce.testing import ToyAttention, ToyClassifier, ToyCtc, ToyNoise, check_target, clips_for
 
@@ -32,16 +32,18 @@ def split(*texts: str) -> list[list[str]]:
     return [text.split() for text in texts]
 
 
-def votes(hypotheses: Sequence[Sequence[str | Word]], *, timed: bool = False, align: Align = "mean") -> Slots:
-    return [[arc[:2] for arc in slot] for slot in network(hypotheses, timed=timed, align=align)]
+def votes(
+    hypotheses: Sequence[Sequence[str | TimedWord]], *, timed: bool = False, align: Align = "mean"
+) -> Slots:
+    return [[arc[:2] for arc in slot] for slot in build_network(hypotheses, timed=timed, align=align)]
 
 
-def sure(text: str, confidence: float) -> Word:
-    return Word(text, 0.0, 1.0, confidence)
+def sure(text: str, confidence: float) -> TimedWord:
+    return TimedWord(text, 0.0, 1.0, confidence)
 
 
-def at(text: str, start: float) -> Word:
-    return Word(text, start, start + 0.5)
+def at(text: str, start: float) -> TimedWord:
+    return TimedWord(text, start, start + 0.5)
 
 
 @pytest.mark.parametrize("align", ALIGNS)
@@ -79,7 +81,7 @@ def test_an_empty_hypothesis_is_silent_everywhere(align: Align) -> None:
 @pytest.mark.parametrize("align", ALIGNS)
 @pytest.mark.parametrize("said", [[], [[]], [[], [], []]])
 def test_where_nothing_is_said_nothing_is_elected(said: list[list[str]], align: Align) -> None:
-    assert network(said, align=align) == []
+    assert build_network(said, align=align) == []
     assert rover(said, align=align) == []
 
 
@@ -106,7 +108,7 @@ def test_a_slot_weighs_all_passes_or_the_nearest_of_them() -> None:
 def test_confidence_turns_a_vote() -> None:
     # cat: 2/3 of the votes and mean confidence 0.35; dog: 1/3 and 0.9.
     said = [[sure("cat", 0.4)], [sure("cat", 0.3)], [sure("dog", 0.9)]]
-    assert [arc.confidence for arc in network(said)[0]] == pytest.approx([0.35, 0.9])
+    assert [arc.confidence for arc in build_network(said)[0]] == pytest.approx([0.35, 0.9])
     assert rover(said, alpha=1.0) == ["cat"]
     # alpha 1/2: cat 1/3 + 0.175 = 0.508, dog 1/6 + 0.45 = 0.617.
     assert rover(said, alpha=0.5) == ["dog"]
@@ -160,7 +162,7 @@ def test_a_short_word_meets_itself_though_its_time_wavers(align: Align) -> None:
     # The second a is 2 * 0.06 s from the first, the third 2 * 0.09 from the mean of both; alone, in slots of
     # their own, two words would cost twice 0.25.
     said = [
-        [Word("take", 0.0, 0.3), Word("a", start, start + 0.02), Word("left", 0.6, 0.9)]
+        [TimedWord("take", 0.0, 0.3), TimedWord("a", start, start + 0.02), TimedWord("left", 0.6, 0.9)]
         for start in (0.40, 0.46, 0.52)
     ]
     assert votes(said, timed=True, align=align) == [[("take", 3)], [("a", 3)], [("left", 3)]]
@@ -169,7 +171,7 @@ def test_a_short_word_meets_itself_though_its_time_wavers(align: Align) -> None:
 
 @pytest.mark.parametrize("align", ALIGNS)
 def test_a_word_that_lasts_no_time_is_heard(align: Align) -> None:
-    said = [[Word("a", 0.5 + 0.001 * turn, 0.5 + 0.001 * turn)] for turn in range(5)]
+    said = [[TimedWord("a", 0.5 + 0.001 * turn, 0.5 + 0.001 * turn)] for turn in range(5)]
     assert votes(said, timed=True, align=align) == [[("a", 5)]]
 
 
@@ -177,7 +179,7 @@ def test_a_word_that_lasts_no_time_is_heard(align: Align) -> None:
 @pytest.mark.parametrize(("later", "slots"), [(0.24, 1), (0.26, 2)])
 def test_a_short_word_further_off_is_another(later: float, slots: int, align: Align) -> None:
     # Twice 0.24 is less than twice 0.25, twice 0.26 is more.
-    said = [[Word("a", 0.5, 0.52)], [Word("a", 0.5 + later, 0.52 + later)]]
+    said = [[TimedWord("a", 0.5, 0.52)], [TimedWord("a", 0.5 + later, 0.52 + later)]]
     assert len(votes(said, timed=True, align=align)) == slots
 
 
@@ -293,7 +295,7 @@ def test_equal_sentences_whose_times_waver_elect_that_sentence(
     moves = st.lists(st.floats(-0.1, 0.1), min_size=len(sentence), max_size=len(sentence))
     said = [
         [
-            Word(word, 0.5 * place + move, 0.5 * place + move + last)
+            TimedWord(word, 0.5 * place + move, 0.5 * place + move + last)
             for place, (word, move, last) in enumerate(zip(sentence, moved, lasts, strict=True))
         ]
         for moved in data.draw(st.lists(moves, min_size=1, max_size=8))
@@ -307,7 +309,7 @@ def test_every_pass_votes_once_in_every_slot_and_reads_as_it_was_said(
     said: list[list[str]], align: Align, timed: bool
 ) -> None:
     words = [[at(word, 0.4 * place) for place, word in enumerate(words)] for words in said]
-    slots = network(words, timed=timed, align=align)
+    slots = build_network(words, timed=timed, align=align)
     assert all(sum(arc.votes for arc in slot) == len(said) for slot in slots)
     assert all(len({arc.word for arc in slot}) == len(slot) for slot in slots)
     assert max(map(len, said)) <= len(slots) <= sum(map(len, said))
@@ -323,9 +325,9 @@ def test_every_pass_votes_once_in_every_slot_and_reads_as_it_was_said(
 @given(st.lists(sentences, min_size=1, max_size=6), st.sampled_from(ALIGNS))
 def test_the_first_pass_reads_along_the_slots(said: list[list[str]], align: Align) -> None:
     # An empty pass changes no word's place, and silence never comes first in a slot.
-    slots = network(said, align=align)
+    slots = build_network(said, align=align)
     assert all(slot[0].word for slot in slots)
-    quiet = network([*said, []], align=align)
+    quiet = build_network([*said, []], align=align)
     assert [[arc.word for arc in slot if arc.word] for slot in slots] == [
         [arc.word for arc in slot if arc.word] for slot in quiet
     ]
@@ -375,12 +377,12 @@ def test_a_target_that_elects_keeps_the_laws() -> None:
 
 @pytest.mark.parametrize("vote", [Rover(timings=True), Rover(alpha=0.5)])
 def test_times_and_confidences_need_a_target_that_tells_them(vote: Vote) -> None:
-    with pytest.raises(MissingCapability, match="ToyAttention offers no Timings"):
+    with pytest.raises(MissingCapability, match="ToyAttention has no word timings"):
         Voted(ToyAttention(), vote)
 
 
 def test_classes_have_no_words_to_vote_on() -> None:
-    with pytest.raises(MissingCapability, match="this model says classes"):
+    with pytest.raises(MissingCapability, match="rover votes on words, but this model is a classifier"):
         Voted(ToyClassifier(), Rover())
 
 
@@ -402,7 +404,7 @@ def test_passes_must_be_a_sensible_number(count: int) -> None:
 )
 def test_settings_out_of_range_are_refused(settings_: dict[str, object]) -> None:
     (name,) = settings_
-    with pytest.raises(InputError, match=f"expected {name}"):
+    with pytest.raises(InputError, match=f"{name}: expected"):
         Rover(**settings_)  # type: ignore[arg-type]
 
 

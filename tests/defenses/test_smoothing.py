@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.transform import Defended
-from sottovoce.defenses.smoothing import Gaussian, MadNoise, Smoothing
+from sottovoce.defenses.randomised_smoothing import Gaussian, MadNoise, Smoothing
 from sottovoce.errors import InputError
 from sottovoce.testing import ToyClassifier, check_target, check_transform, example_clips
 
@@ -110,12 +110,12 @@ def test_the_level_is_sigma_or_an_snr(kind: type[Smoothing]) -> None:
 @pytest.mark.parametrize(
     ("level", "message"),
     [
-        ({"sigma": 0.0}, "expected sigma above 0, got 0.0"),
-        ({"sigma": -0.1}, "expected sigma above 0, got -0.1"),
-        ({"sigma": math.nan}, "expected sigma above 0, got nan"),
-        ({"sigma": math.inf}, "expected sigma above 0, got inf"),
-        ({"snr_db": math.inf}, "expected snr_db as a number of decibels, got inf"),
-        ({"sigma": 0.01, "snr_db": 20.0}, "expected sigma or snr_db, got both"),
+        ({"sigma": 0.0}, "sigma: expected a number above 0, got 0.0"),
+        ({"sigma": -0.1}, "sigma: expected a number above 0, got -0.1"),
+        ({"sigma": math.nan}, "sigma: expected a number above 0, got nan"),
+        ({"sigma": math.inf}, "sigma: expected a number above 0, got inf"),
+        ({"snr_db": math.inf}, "snr_db: expected a finite number of decibels, got inf"),
+        ({"sigma": 0.01, "snr_db": 20.0}, "sigma and snr_db exclude each other"),
     ],
 )
 def test_a_level_that_makes_no_sense_is_refused(

@@ -27,7 +27,7 @@ from sottovoce.leaderboard.claims.check_claim import (
 )
 from sottovoce.leaderboard.claims.claim import Claim, Share, parse_claim
 from sottovoce.leaderboard.claims.make_claims import make_claims
-from sottovoce.leaderboard.fast_summary import read_run
+from sottovoce.leaderboard.run_reading import read_run
 
 OWN = {"model": "python:mean_model:make", "data": "clips"}
 """The words of whoever checks: what a claim itself names is opened only where it comes with sottovoce."""
@@ -150,7 +150,7 @@ def another_goal(content: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("forge", "field", "reason"),
     [
-        (without_outcomes, "clean.accuracy", "expected clips in outcomes that it rests on, got none"),
+        (without_outcomes, "clean.accuracy", "expected clips in outcomes that it is computed from, got none"),
         (one_clip_more, "outcomes", "expected all 7 clips, or 1000, or as many as fill 60 kB, got 6"),
         (any_interval, "worst.0.success", r"exact interval of 0 on 5 clips, \[0.0000, 0.5218\]"),
         (many_clips, "clips", "expected as many as in outcomes, 6, got 100000"),

@@ -15,7 +15,7 @@ from sottovoce.core.record import Record
 from sottovoce.errors import InputError
 from sottovoce.leaderboard.claims.claim import MIGRATIONS, Claim, parse_claim, read_claim, schema_text
 from sottovoce.leaderboard.claims.make_claims import make_claims, merge_seeds
-from sottovoce.leaderboard.fast_summary import read_run
+from sottovoce.leaderboard.run_reading import read_run
 
 LOUD = {"attacks": ["fgsm"], "budgets": ["snr(db=20)"]}
 SCHEMA = Path(__file__).parents[2] / "docs" / "claim.schema.json"
@@ -66,11 +66,11 @@ def change(content: dict[str, Any], field: str, value: Any) -> None:
     ("field", "value", "named", "reason"),
     [
         ("worst.0.success.value", float("nan"), "worst.0.success.value", "finite"),
-        ("worst.0.success.value", 1.5, "worst.0.success.value", "less than or equal to 1"),
-        ("worst.0.success.high", 1.5, "worst.0.success.high", "less than or equal to 1"),
+        ("worst.0.success.value", 1.5, "worst.0.success.value", "at most 1"),
+        ("worst.0.success.high", 1.5, "worst.0.success.high", "at most 1"),
         ("worst.0.success.low", 0.9, "worst.0.success", "interval around the value 0.75, got \\[0.9, "),
         ("worst.0.success", {"value": 0.1, "n": 4}, "worst.0.success", "0.75, got 0.1"),
-        ("clean.accuracy.value", -0.1, "clean.accuracy.value", "greater than or equal to 0"),
+        ("clean.accuracy.value", -0.1, "clean.accuracy.value", "at least 0"),
         ("plan.attacks", ["pgdd"], "plan", "unknown attack 'pgdd': did you mean 'pgd'"),
         ("plan.atacks", ["pgd"], "plan", "did you mean 'attacks'"),
         ("defense", "gausian(sigma=0.1)", "defense", "did you mean 'gaussian'"),
@@ -78,7 +78,7 @@ def change(content: dict[str, Any], field: str, value: Any) -> None:
         ("target", "keyword", "target", "expected the plan's model"),
         ("worst.0.cells.0.cell", "fgsm_evade_snr-db-99", "worst.0.cells", "attacks of this plan"),
         ("outcomes.clean", [1, 1], "outcomes", "expected 5 places in clean, got 2"),
-        ("outcomes.clean", [1, 1, 1, 2, -1], "outcomes.clean.4", "greater than or equal to 0"),
+        ("outcomes.clean", [1, 1, 1, 2, -1], "outcomes.clean.4", "at least 0"),
         ("worst", [], "worst", "at least 1"),
         ("colour", "red", "colour", "not permitted"),
         ("url", "javascript:alert(1)", "claim", "begins with https"),
@@ -97,7 +97,13 @@ def test_a_bad_claim_is_refused_with_file_and_field(
 
 @pytest.mark.parametrize(
     ("version", "fix"),
-    [(2, "newer sottovoce"), (None, "make it anew"), ("1", "make it anew"), (True, "anew"), ([1], "anew")],
+    [
+        (2, "newer sottovoce"),
+        (None, "write the claim again"),
+        ("1", "claim again"),
+        (True, "again"),
+        ([1], "again"),
+    ],
 )
 def test_another_schema_is_refused(content: dict[str, Any], version: Any, fix: str) -> None:
     with pytest.raises(InputError, match=f"field 'schema': expected 1, got .*{fix}"):
@@ -122,7 +128,7 @@ def test_a_claim_too_large_or_no_json_is_refused(content: dict[str, Any], tmp_pa
     with pytest.raises(InputError, match="at most 200 kB"):
         read_claim(path)
     path.write_text("{")
-    with pytest.raises(InputError, match=r"large\.json: expected a claim in JSON"):
+    with pytest.raises(InputError, match=r"large\.json: cannot be read as a claim in JSON"):
         read_claim(path)
 
 

@@ -92,7 +92,7 @@ def test_two_runs_of_one_target_are_one_row_clip_by_clip(run: Run, tmp_path: Pat
     text = write_site([weak(run), strong(run)], tmp_path / "site").read_text()
     assert text.count("<tr data-words=") == 1
     assert f"63.6{GAP}%<small>[30.8, 89.1]</small><small>2 attacks, 80 passes</small>" in text
-    assert "put together from 2 runs" in text and "27.3" not in text.split('class="attacks"')[0]
+    assert "combined from 2 runs" in text and "27.3" not in text.split('class="attacks"')[0]
     assert "pgd(steps=60)<small>60 passes</small>" in text and "pgd(steps=20)<small>20 passes</small>" in text
     assert len(list((tmp_path / "site" / "claims").glob("*.json"))) == 2
 
@@ -110,7 +110,7 @@ def test_a_weaker_attack_is_no_better_place(run: Run, tmp_path: Path) -> None:
     assert targets(heat) == [(1, "python:nobody:two"), (2, "python:nobody:one")]
     assert [round(figure(row), 3) for row in heat.rows] == [0.455, 0.636]
     assert apart.row.claim.target == "python:nobody:three"
-    assert apart.reason == "attacked with less than others on its clips: not with pgd(steps=60)"
+    assert apart.reason == "met fewer attacks than others on these clips: not pgd(steps=60)"
     text = write_site(paths, tmp_path / "site").read_text()
     ranked, rest = text.split("<h3>Not ranked</h3>")
     assert "rank 1 of 2" in ranked and "python:nobody:three" not in ranked
@@ -127,18 +127,22 @@ def test_equals_share_a_place(run: Run) -> None:
 @pytest.mark.parametrize(
     ("entries", "letters", "reason"),
     [
-        ({}, "1100", "no other row is on its clips"),
-        ({"budgets": ["snr(db=40)"]}, STRONG, "no other row on its clips has its budgets"),
-        ({"bits": None}, STRONG, "no other row on its clips has its goal, grid and version of sottovoce"),
+        ({}, "1100", "no other row uses the same clips"),
+        ({"budgets": ["snr(db=40)"]}, STRONG, "no other row on these clips has the same budgets"),
+        (
+            {"bits": None},
+            STRONG,
+            "no other row on these clips has the same goal, grid and version of sottovoce",
+        ),
         (
             {"average": 4},
             STRONG,
-            "attacked otherwise than others on its clips: not with pgd(steps=60), averaged over 4",
+            "met different attacks than others on these clips: not pgd(steps=60), averaged over 4",
         ),
         (
             {"attacks": ["pgd(steps=60)", "fgsm"]},
             STRONG,
-            "attacked with more than any other row on its clips",
+            "met more attacks than any other row on these clips",
         ),
     ],
 )
@@ -198,16 +202,16 @@ def test_a_defense_is_ranked_beside_the_bare_model(run: Run) -> None:
 @pytest.mark.parametrize(
     ("left_out", "entries", "reason"),
     [
-        ("pgd-steps-60", {}, "attacked with less than others on its clips: not with pgd(steps=60)"),
+        ("pgd-steps-60", {}, "met fewer attacks than others on these clips: not pgd(steps=60)"),
         (
             "genetic-steps-100-population-10",
             {},
-            "its defense met no black box: not genetic(steps=100, population=10)",
+            "its defense met no black-box attack: not genetic(steps=100, population=10)",
         ),
         (
             "genetic-steps-100-population-10",
             {"attackers": ["adaptive", "transfer"]},
-            "its defense met no black box: not genetic(steps=100, population=10)",
+            "its defense met no black-box attack: not genetic(steps=100, population=10)",
         ),
     ],
 )
@@ -233,8 +237,8 @@ def test_bare_models_stand_beside_the_defense_that_met_the_strongest_black_box(r
     (heat,), (apart,) = rank_rows(rows_of(*paths))
     assert targets(heat) == [(1, "python:nobody:m100"), (2, "python:nobody:bare")]
     assert apart.row.claim.target == "python:nobody:m3"
-    assert "attacked with less" in apart.reason
-    assert apart.reason.endswith("not with genetic(steps=100, population=10), behind defenses")
+    assert "met fewer attacks" in apart.reason
+    assert apart.reason.endswith("not genetic(steps=100, population=10), behind defenses")
 
 
 def test_a_claim_and_a_run_are_put_together(run: Run, tmp_path: Path) -> None:
@@ -247,7 +251,7 @@ def test_a_claim_and_a_run_are_put_together(run: Run, tmp_path: Path) -> None:
     # Their doubts are among those that are shown.
     assert row.trusted == {"doubts"}
     text = write_site([strong(run, **shipped), claim], tmp_path / "site").read_text()
-    assert "put together from 1 run and 1 claim" in text and "by Them" in text
+    assert "combined from 1 run and 1 claim" in text and "by Them" in text
 
 
 def test_names_that_everybody_may_have_for_something_else_are_not_put_together(

@@ -17,7 +17,7 @@ from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.core.record import Record
 from sottovoce.errors import InputError, StoreError
 from sottovoce.leaderboard.claims.make_claims import make_claims
-from sottovoce.leaderboard.fast_summary import read_run
+from sottovoce.leaderboard.run_reading import read_run
 from sottovoce.report.trial_columns import Trials
 
 CELLS = [f"{attack}_evade_snr-db-{db}" for attack in ("noise", "fgsm", "pgd-steps-5") for db in (20, 40)]

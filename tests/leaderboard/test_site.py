@@ -206,14 +206,14 @@ def test_a_run_without_records_is_left_out_and_named(
     text = write_site([*two, begun], tmp_path / "site", tell=told.append).read_text()
     assert any("begun has no attack with a value yet" in note for note in told)
     assert "begun has no attack with a value yet" in text
-    with pytest.raises(InputError, match="expected a run with records or a claim"):
+    with pytest.raises(InputError, match="expected a run with records, or a claim"):
         write_site([begun], tmp_path / "other")
 
 
 def test_the_page_of_someone_else_is_not_written_over(two: list[Path], tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "index.html").write_text("<h1>My page</h1>")
-    with pytest.raises(InputError, match="choose another --out"):
+    with pytest.raises(InputError, match="choose another folder with --out"):
         write_site(two, tmp_path / "home")
     write_site(two, tmp_path / "site")
     write_site(two, tmp_path / "site")

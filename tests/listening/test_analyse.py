@@ -391,7 +391,7 @@ def test_export_is_what_training_reads(tmp_path: Any) -> None:
 
 
 def test_export_of_nothing(tmp_path: Any) -> None:
-    with pytest.raises(InputError, match="accepted sessions, got none"):
+    with pytest.raises(InputError, match="of accepted sessions to export"):
         export([compare("out", 0, 20.0, True, accepted=False)], tone, tmp_path / "answers")
 
 
@@ -471,7 +471,7 @@ def test_calibration_by_hand() -> None:
 
 def test_people_and_simulated_listeners_are_not_mixed_by_mistake() -> None:
     people, made = abx("low", True), row("abx", {}, {}, simulated=True, session="s2")
-    with pytest.raises(InputError, match="1 of 2 sessions are simulated; choose people, simulated"):
+    with pytest.raises(InputError, match="1 of 2 sessions are simulated\\): choose --who people, simulated"):
         choose([people, made])
     assert choose([people, made], "people") == ([people], "people")
     assert choose([people, made], "simulated") == ([made], "simulated")

@@ -185,7 +185,7 @@ def test_results_say_whether_clips_were_dithered(make_site, tmp_path: Path, dith
     assert ("Clips are dithered" in page) is dithered
 
     table = analyse(site.study, site.rows(), ear=None).tables[0]
-    assert (("heard with dither, of its own in each slot", 1) in table.rows) is dithered
+    assert (("heard with dither, different in each slot", 1) in table.rows) is dithered
 
     accepted = [type(row)(**{**vars(row), "accepted": True}) for row in rows]
     export(accepted, sounds_of(site.shelf, site.study), tmp_path / "answers")

@@ -126,11 +126,11 @@ def test_two_rows_do_not_care_which_is_first(cells: list[tuple[int, int]]) -> No
 
 
 def test_bad_counts() -> None:
-    with pytest.raises(InputError, match="whole counts"):
+    with pytest.raises(InputError, match="expected counts, whole numbers"):
         multinomial_test([1, -1], [1, 1])
     with pytest.raises(InputError, match="2 shares"):
         multinomial_test([1, 1], [1])
-    with pytest.raises(InputError, match="one length"):
+    with pytest.raises(InputError, match="the same length"):
         two_row_test([1, 2], [1, 2, 3])
 
 

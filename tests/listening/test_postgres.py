@@ -148,7 +148,7 @@ def test_a_killed_server_has_every_answer_it_acknowledged(make_site, listen, mak
         (seat, place) for seat in range(12) for place in range(7)
     ]
     assert all(row.accepted for row in site.rows())
-    assert "every answer that was acknowledged is kept" in again.end(signal.SIGINT)
+    assert "every answer that was confirmed to a listener is stored" in again.end(signal.SIGINT)
     assert again.process.returncode == 0
 
 

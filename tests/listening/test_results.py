@@ -138,7 +138,7 @@ def test_sessions_that_do_not_count() -> None:
     rows += [row("abx", {"choice": "b", "confidence": "low"}, {"choice": "b"}, session="z", accepted=None)]
     lines = table(analyse(study(), rows), "session-counts").texts()
     assert lines == [
-        ("begun, with an answer at least", "21"),
+        ("started, with at least one answer", "21"),
         ("accepted", "18"),
         ("not finished", "1"),
         ("discarded", "2"),
@@ -241,8 +241,8 @@ def test_sessions_as_csv_say_who_came_and_what_they_were_given(tmp_path: Path) -
 
 def test_nothing_counts_yet() -> None:
     found = analyse(study(), [row("abx", {"choice": "a"}, {}, accepted=None)])
-    assert found.notes == ["No answer counts yet: no session is finished and accepted."]
-    with pytest.raises(InputError, match="expected answers of people"):
+    assert found.notes == ["No answers count yet: no session is finished and accepted."]
+    with pytest.raises(InputError, match="there are no answers of people"):
         analyse(study(), [])
 
 
@@ -300,7 +300,7 @@ def test_simulated_answers_are_marked_everywhere(tmp_path: Path) -> None:
 def test_mixing_is_refused_and_labelled(tmp_path: Path) -> None:
     bot = row("abx", {"choice": "a", "confidence": "low"}, {"choice": "a"}, session="bot", simulated=True)
     rows = [*paper_abx(), bot]
-    with pytest.raises(InputError, match="got both: 1 of 19 sessions are simulated"):
+    with pytest.raises(InputError, match="1 of 19 sessions are simulated"):
         analyse(study(), rows)
     assert analyse(study(), rows, who="people").who == "people"
     page = write(analyse(study(), rows, who="mixed"), tmp_path)
@@ -346,8 +346,8 @@ def test_an_ear_without_weights_is_said(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(learned, "FOLDER", tmp_path)
     found = analyse(study(), comparisons(), sounds=noisy, ear="learned")
     (note,) = found.notes
-    assert note.startswith("The ear 'learned' was not held against the answers") and "no such file" in note
-    assert "was not held against" in render(found)
+    assert note.startswith("The ear 'learned' was not compared with the answers") and "no such file" in note
+    assert "was not compared with" in render(found)
 
 
 def test_an_unknown_ear_is_a_mistake() -> None:
@@ -364,7 +364,7 @@ def test_a_report_so_far() -> None:
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="choose another --out"):
+    with pytest.raises(StoreError, match="choose another folder with --out"):
         write(analyse(study(), paper_abx()), tmp_path / "file")
 
 

@@ -238,14 +238,14 @@ def test_who_does_not_listen_is_discarded(maker: Any) -> None:
 
 def test_results_before_anybody_came(maker: Any) -> None:
     path = maker.write(maker.content("abx"))
-    with pytest.raises(InputError, match="serve the study first"):
+    with pytest.raises(InputError, match="there are no answers yet; run `sottovoce listen serve` first"):
         CliRunner().invoke(app, ["results", str(path)], catch_exceptions=False)
 
 
 def test_bad_requests(maker: Any) -> None:
     content = read_study(maker.write(maker.content("abx")))
     shelf = prepare(content, maker.folder / "cache")
-    with pytest.raises(InputError, match="1 listener or more"):
+    with pytest.raises(InputError, match="expected --listeners of 1 or more"):
         simulate(content, shelf, "http://127.0.0.1:9", 0)
-    with pytest.raises(InputError, match="expected a server of listening tests"):
+    with pytest.raises(InputError, match="no listening test server answers"):
         Wire("http://127.0.0.1:9").read("GET", "/healthz")

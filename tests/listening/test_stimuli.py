@@ -286,5 +286,5 @@ def test_a_folder_that_cannot_be_written(maker: Any, tmp_path: Path) -> None:
     study = read_study(maker.write(maker.content("same-different")))
     place = tmp_path / "file"
     place.write_text("")
-    with pytest.raises(StoreError, match="or a folder to write them to"):
+    with pytest.raises(StoreError, match="cannot read or write rendered clips"):
         prepare(study, place)

@@ -14,7 +14,7 @@ from sottovoce.metrics import audibility
 from sottovoce.metrics.audibility import HeardDistance, PHeard, PHeardMasking
 from sottovoce.perception.ears.ear import Ear
 from sottovoce.testing import check_metric
-from sottovoce.testing.checks.metric import example_trial, untouched_trial
+from sottovoce.testing.checks.check_metric import example_trial, untouched_trial
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ from sottovoce.metrics.pesq_workers import CRASHED, score_pairs
 from sottovoce.metrics.shared_pairs import once_a_pair
 from sottovoce.perception.masking.threshold import Masker
 from sottovoce.testing import check_metric
-from sottovoce.testing.checks.metric import example_trial
+from sottovoce.testing.checks.check_metric import example_trial
 
 RATE = 16000
 METRICS = [

@@ -18,7 +18,7 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.metric import Metric, clip_values
 from sottovoce.metrics import text_errors as text
 from sottovoce.metrics.text_errors import Edits, character_edits, word_edits
-from sottovoce.testing.checks.metric import check_metric
+from sottovoce.testing.checks.check_metric import check_metric
 
 METRICS = [kind for _, kind in inspect.getmembers(text, inspect.isclass) if "name" in vars(kind)]
 
@@ -188,7 +188,7 @@ def test_an_order_that_changes_the_parts_is_found() -> None:
 
 
 def test_a_trial_keeps_its_sentences_when_rows_are_picked() -> None:
-    from sottovoce.testing.checks.metric import example_trial, select_trial
+    from sottovoce.testing.checks.check_metric import example_trial, select_trial
 
     trial = example_trial("words")
     one = select_trial(trial, [3])

@@ -126,7 +126,7 @@ def test_one_kind_of_answer_teaches_nothing(folder: Path, different: bool, word:
 
 def test_training_without_an_attentive_listener_raises(folder: Path) -> None:
     wrong = answer(False, sentinel=True)
-    with pytest.raises(InputError, match="every listener has a sentinel wrong"):
+    with pytest.raises(InputError, match="every listener answered a sentinel"):
         Answers((answer(), wrong), read_answers(folder).pack).for_training()
 
 

@@ -112,7 +112,7 @@ def test_probability_is_that_of_a_small_network(tmp_path: Path) -> None:
 
 def test_pre_has_no_head(tmp_path: Path) -> None:
     ear = Dpam(weights=str(write_weights(tmp_path / "w.npz", head=False)), variant="pre")
-    with pytest.raises(InputError, match="published without one"):
+    with pytest.raises(InputError, match="published without a classifier"):
         ear.probability(torch.tensor([1.0]))
 
 
@@ -124,7 +124,7 @@ def test_weights_of_another_shape(tmp_path: Path) -> None:
 
 
 def test_bad_files(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match="nothing is there"):
         Dpam(weights=str(tmp_path)).probability(torch.tensor([1.0]))
     (tmp_path / "text.npz").write_text("no weights")
     with pytest.raises(InputError, match="another kind of file"):

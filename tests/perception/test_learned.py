@@ -171,7 +171,7 @@ def test_distances_change_places(ear: Learned) -> None:
 
 
 def test_a_short_event_counts_as_much_in_a_long_clip() -> None:
-    """With the front end alone, where a level hangs on no more than 160 ms about it."""
+    """With the front end alone, where a level depends on no more than 160 ms about it."""
     network = LearnedNetwork(EarShape(bands=16, channels=()))
     event = sound(0.1, 3, level=0.2)
     found = []

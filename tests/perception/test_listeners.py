@@ -165,7 +165,7 @@ def test_bad_settings() -> None:
         CurveListener(strengths=(1.0, 1.0), probabilities=(0.0, 1.0))
     with pytest.raises(InputError, match="probabilities from 0 to 1"):
         CurveListener(strengths=(0.0, 1.0), probabilities=(0.0, 1.1))
-    with pytest.raises(InputError, match="noise from 0"):
+    with pytest.raises(InputError, match="noise of 0 or more"):
         SimulatedListener(noise=-1.0)
     with pytest.raises(InputError, match="one length"):
         SimulatedListener().answers(AudioBatch.of([[0.0]], 16000), AudioBatch.of([[0.0, 0.0]], 16000))

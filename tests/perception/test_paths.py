@@ -117,5 +117,5 @@ def test_unknown_names_are_refused() -> None:
         Control("loud")
     with pytest.raises(UnknownName):
         find_path("loud")
-    with pytest.raises(InputError, match="strength behind"):
+    with pytest.raises(InputError, match="a strength from 0 to 100 after"):
         find_path("white@much")

@@ -93,7 +93,7 @@ def test_laws_of_the_slowest() -> None:
     "text", ["white+drr+griffin-lim+eq+mp3", "griffin-lim+mulaw+rt60", "eq+mp3+room+pops"]
 )
 def test_a_clip_alone_and_in_a_batch(text: str) -> None:
-    """A last bit that hangs on the batch would grow in the codec and in Griffin-Lim."""
+    """A last bit that depends on the batch would grow in the codec and in Griffin-Lim."""
     batch, chain = example_clips(RATE), Direction.parse(text).at(60)
     whole = chain(batch, draws=Draws(3)).waveforms
     wide = chain(widened(batch), draws=Draws(3)).waveforms[:, : whole.shape[1]]
@@ -276,7 +276,7 @@ def test_recordings_in_a_direction(tmp_path: Path) -> None:
 @pytest.mark.parametrize("strength", [-1, 100.5, float("nan"), float("inf")])
 @pytest.mark.parametrize("name", MAKERS)
 def test_strengths_out_of_range(name: str, strength: float) -> None:
-    with pytest.raises(InputError, match="strength from 0 to 100"):
+    with pytest.raises(InputError, match="strength: expected 0 to 100"):
         MAKERS[name](strength=strength)
 
 
@@ -331,7 +331,7 @@ def test_bad_recordings(tmp_path: Path) -> None:
 def test_not_a_number(name: str) -> None:
     batch = clip()
     broken = batch.with_waveforms(batch.waveforms / 0.0)
-    with pytest.raises(InputError, match="'clip': expected finite samples"):
+    with pytest.raises(InputError, match="'clip': got NaN or infinite samples"):
         MAKERS[name]()(broken, draws=Draws(0))
 
 

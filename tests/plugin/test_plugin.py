@@ -14,19 +14,16 @@ PLUGIN = Path(__file__).parent
 
 SCRIPT = """
 import sys
+import sottovoce as sv
 from sottovoce import registry
-from sottovoce.core.budget import LInf
-from sottovoce.core.draws import Draws
-from sottovoce.core.goal import Evade
-from sottovoce.testing import ToyClassifier, check_attack, clips_for
 
 assert "sottovoce_hum.hum" not in sys.modules
 assert "hum" in registry.names("attack"), registry.names("attack")
 assert "sottovoce_hum.hum" not in sys.modules, "parts are imported when asked for, not before"
 hum = registry.build("attack", "hum", {"frequency_hz": 60})
-check_attack(hum)
-toy = ToyClassifier()
-trial = hum(toy, clips_for(toy), Evade(), LInf(0.01), draws=Draws(0))
+sv.testing.check_attack(hum)
+toy = sv.testing.ToyClassifier()
+trial = sv.attack(toy, sv.testing.clips_for(toy), "hum(frequency_hz=60)", budget="linf(eps=0.01)")
 print("peak", float(trial.delta.abs().max()) * 32768)
 """
 

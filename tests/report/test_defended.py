@@ -88,10 +88,10 @@ def test_the_verdict_names_the_strongest_attacker(text: str) -> None:
     assert f"pgd at SNR 20 dB changes 100 % {exact(8)} of the decisions that were right" in text
     assert (
         f"Behind quantise(bits=6) at SNR 20 dB: 75 % {exact(6)} under the strongest attack, pgd, "
-        f"transferred. The attacker who knows the defense reaches 12.5 % {exact(1)}, one who knows the bare "
-        f"model alone reaches 75 % {exact(6)}, one who sees only answers reaches 25 % {exact(2)}. "
+        f"transferred. An attacker who knows the defense reaches 12.5 % {exact(1)}, one who knows only the "
+        f"bare model reaches 75 % {exact(6)}, one who sees only answers reaches 25 % {exact(2)}. "
         # Six by the transferred attack, and a seventh by the black box.
-        f"Taking for every clip the worst of these 3 attacks, it is 87.5 % {exact(7)}."
+        f"With the worst of these 3 attacks for each clip, it is 87.5 % {exact(7)}."
     ) in text
 
 
@@ -130,10 +130,10 @@ def test_doubts_have_their_figures_and_what_to_do(text: str) -> None:
         "quantise(bits=6) · pgd, adaptive · evade · SNR 20 dB: 12.5 %, but pgd, transferred 75 %; of 8 clips "
         "5 fare worse under the latter and 0 under the former, p = 0.031"
     ) in text
-    assert "Next: look whether every part of the defense passes a useful gradient on" in text
+    assert "Next: check that every part of the defense passes on a useful gradient" in text
     # Two clips against one: no more than chance.
-    assert "No black-box attack beats the gradients" in text
-    assert "Every defense met three attackers" in text
+    assert "No black-box attack beats the gradient attacks" in text
+    assert "Every defense was attacked in three ways" in text
 
 
 def test_the_terminal_shows_a_table_a_defense(folder: RunFolder) -> None:
@@ -153,11 +153,11 @@ def test_the_terminal_shows_a_table_a_defense(folder: RunFolder) -> None:
     assert re.search(r"pgd +transferred +75 \[35,97\]", defended)
     assert re.search(r"genetic\(steps=9\) +black box +25 \[3,65\]", defended)
     assert re.search(r"any +88 \[47,100\]", defended)
-    assert "any: each clip under the attack that did it most harm, noise left out" in defended
+    assert "any: each clip under the attack that harmed it most, without noise" in defended
     # One attack alone on the bare model has no row of all together.
     assert "any " not in bare
     assert "doubt: Knowing the defense makes the attack weaker in 1 of 1 comparison" in shown
-    assert "p = 0.031" in shown and "next: look whether" in shown
+    assert "p = 0.031" in shown and "next: check that" in shown
     assert "doubt: Few clips" in shown
 
 

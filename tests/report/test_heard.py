@@ -62,7 +62,7 @@ def test_the_sentence_of_the_first_screen(tmp_path: Path) -> None:
         "would notice: 50 % [6.8, 93.2] (learned metric, trained on simulated listeners)."
     ) in text
     assert text.index("2 of 4 clips") < text.index("What is claimed")
-    assert "P(heard) is the guess of a model of hearing (learned metric, trained on simulated" in text
+    assert "P(heard) is a prediction by a model of hearing (learned metric, trained on simulated" in text
     assert "did not judge" not in text
 
 
@@ -91,7 +91,7 @@ def test_the_table(tmp_path: Path) -> None:
 
 def test_without_weights_the_masking_model_speaks_and_the_reason_is_given_once(tmp_path: Path) -> None:
     text = words(written(tmp_path, {"p-heard": [NAN] * 12, "p-heard-masking": LEARNED}))
-    assert "(masking model of psychoacoustics; no listener was asked)." in text
+    assert "(psychoacoustic masking model, not tested with listeners)." in text
     assert text.count(WEIGHTS) == 1
     assert "simulated" not in text
 

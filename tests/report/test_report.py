@@ -172,8 +172,9 @@ def test_the_verdict_takes_the_quietest_budget_that_turns_half(page: Page) -> No
     none = stats.binomtest(0, 4).proportion_ci(method="exact")
     assert (round(100 * clean.low, 1), round(100 * none.high, 1)) == (39.8, 60.2)
     assert (
-        "keyword on 4 clips: 100 % [39.8, 100.0] heard right before any attack; pgd at SNR 40 dB changes "
-        "75 % [19.4, 99.4] of the decisions that were right, white noise at the same level 0 % [0.0, 60.2] ."
+        "keyword on 4 clips: 100 % [39.8, 100.0] classified correctly before any attack; pgd at SNR 40 dB "
+        "changes 75 % [19.4, 99.4] of the decisions that were right, white noise at the same level 0 % "
+        "[0.0, 60.2] ."
     ) in page.text
 
 
@@ -190,7 +191,7 @@ def test_a_loud_budget_that_an_attack_leaves_unused_is_not_called_the_quietest(
 
 
 def test_it_says_that_nobody_listened(page: Page) -> None:
-    assert "No listener was asked." in page.text
+    assert "No listening test was made." in page.text
 
 
 def test_sections_come_in_order(page: Page) -> None:
@@ -336,7 +337,7 @@ def test_doubts_name_lost_successes_and_noise_as_strong(report: Callable[..., Pa
 
     page = report(records, attacks=["noise", "pgd"], budgets=["snr(db=20)"])
     assert "1 success lost by rounding" in page.text
-    assert "Not told apart from white noise in 1 of 1 comparison" in page.text
+    assert "No better than white noise in 1 of 1 comparison" in page.text
     assert "pgd · evade · SNR 20 dB: 25 % [0.6, 80.6], noise 33.3 % [0.8, 90.6]" in page.text
 
 
@@ -381,7 +382,7 @@ def test_files_outside_the_folder_are_not_read(report: Callable[..., Page], tmp_
         return [make_record(folder, "pgd_evade_snr-db-20", "a", fooled=True, db=20, audio=away)]
 
     page = report(linked)
-    assert "expected a file in the folder of the run" in page.text and not page.all("audio")
+    assert "which is outside the folder of the run" in page.text and not page.all("audio")
 
 
 def test_how_to_repeat_it(page: Page) -> None:

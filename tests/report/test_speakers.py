@@ -82,7 +82,7 @@ def test_speakers_are_told_by_the_votes_of_their_clips(tmp_path: Path, plan: Pla
     assert "attack budget speakers, clean speakers, attacked" in text
     assert "pgd SNR 20 dB 66.7 % [9.4, 99.2] 33.3 % [0.8, 90.6]" in text
     shown = printed(plan, summary, folder)
-    assert "tells right under attack in %" in shown
+    assert "classifies correctly under attack in %" in shown
     assert "clean 67 [9,99]" in shown
     assert "pgd 33 [1,91]" in shown
     found = _to_json(folder, summary)["speakers"][CELL]
@@ -96,7 +96,7 @@ def test_without_probabilities_it_says_what_to_ask_for(tmp_path: Path, plan: Pla
     bare = [replace(one, parts={"success": one.parts["success"]}) for one in make_records()]
     folder, summary, text = run(tmp_path, plan, bare)
     assert "the records hold no probabilities" in text
-    assert "name chance and clean-chance among --metrics" in printed(plan, summary, folder)
+    assert "add chance and clean-chance to --metrics" in printed(plan, summary, folder)
     assert _to_json(folder, summary)["speakers"] == {}
 
 

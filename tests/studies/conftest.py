@@ -18,7 +18,7 @@ from sottovoce.core.universal_attack import Perturbation
 from sottovoce.data.load import Entry
 from sottovoce.studies.study import MINI, StudySetting
 from sottovoce.studies.vadillo2022.fitting_split import FittingSplit
-from sottovoce.studies.vadillo2022.universal_bench import UniversalBench
+from sottovoce.studies.vadillo2022.universal_setup import UniversalSetup
 from sottovoce.targets.families.classifier import Classifier
 
 RATE = 16000
@@ -35,7 +35,7 @@ class FirstSample(Classifier):
         return torch.stack([first, -first, torch.full_like(first, -2.0)], dim=1)
 
 
-Maker = Callable[[dict[str, list[np.ndarray]], dict[str, list[tuple[np.ndarray, int]]]], UniversalBench]
+Maker = Callable[[dict[str, list[np.ndarray]], dict[str, list[tuple[np.ndarray, int]]]], UniversalSetup]
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def make_bench(tmp_path: Path) -> Maker:
 
     def make(
         clips: dict[str, list[np.ndarray]], perturbations: dict[str, list[tuple[np.ndarray, int]]]
-    ) -> UniversalBench:
+    ) -> UniversalSetup:
         pools = {}
         for label, rows in clips.items():
             entries = []
@@ -61,6 +61,6 @@ def make_bench(tmp_path: Path) -> Maker:
                 one.save(tmp_path / "perturbations" / f"{label}-{number}.safetensors")
         setting = StudySetting(scale=MINI)
         material = FittingSplit("made by hand", pools, pools, setting)
-        return UniversalBench(setting, FirstSample(), material, tmp_path, "cpu", lambda done, note: None)
+        return UniversalSetup(setting, FirstSample(), material, tmp_path, "cpu", lambda done, note: None)
 
     return make

@@ -83,7 +83,7 @@ def test_trends_are_held_against_what_equal_clips_read() -> None:
         return BudgetQuality(interval, 60.0, 1.0, {"pesq": interval._replace(value=pesq)})
 
     curves = {"attack": {60.0: point(4.55), 100.0: point(4.64), 0.0: point(1.0)}}
-    bench = a3.QualityBench(Path("."), {"m": curves}, {"m": 4}, {"m": "d"}, {}, {"seed": 0})
+    bench = a3.QualitySetup(Path("."), {"m": curves}, {"m": 4}, {"m": "d"}, {}, {"seed": 0})
     rows = {row[0]: row[1] for row in a3.sheets.trends(bench).rows}
     assert rows["m: PESQ reads no difference from 60 dB on"] == "yes"
     assert rows["m: the attack succeeds on most clips at 60 dB"] == "yes"
@@ -93,9 +93,9 @@ def test_trends_are_held_against_what_equal_clips_read() -> None:
 
 
 def test_what_is_refused(tmp_path: Path, mean_model: str, clips: str) -> None:
-    with pytest.raises(InputError, match="expected no --attack"):
+    with pytest.raises(InputError, match="does not use --attack"):
         run_study(STUDY, Choice(attack="pgd"), tmp_path)
     soundfile.write(Path(clips) / "up" / "one.wav", np.zeros((0,)), 8000)
     soundfile.write(Path(clips) / "down" / "one.wav", np.zeros((0,)), 8000)
-    with pytest.raises(InputError, match="expected clips that model"):
+    with pytest.raises(InputError, match="no clip can be used with model"):
         run_study(STUDY, Choice(model=mean_model, data=clips), tmp_path / "out")

@@ -9,7 +9,7 @@ import pytest
 
 from sottovoce.auditing.plan.plan_file import Plan, make_plan
 from sottovoce.errors import UnknownName
-from sottovoce.studies.olivier2023.recogniser_plans import PLANS, Ask, plans_of, regularisation
+from sottovoce.studies.olivier2023.runs.recogniser_plans import PLANS, Ask, plans_of, regularisation
 
 TINY = "whisper:models/whisper-tiny.pt"
 
@@ -133,6 +133,6 @@ def test_a_study_without_plans() -> None:
 def test_plans_need_no_library_that_draws() -> None:
     code = (
         "import sys; sys.modules.update(matplotlib=None, altair=None, jinja2=None);"
-        "import sottovoce.studies.olivier2023.recogniser_plans, sottovoce.auditing.run.driver"
+        "import sottovoce.studies.olivier2023.runs.recogniser_plans, sottovoce.auditing.run.driver"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -17,8 +17,8 @@ from sottovoce.studies.olivier2023 import imperceptible_attack as o6
 from sottovoce.studies.olivier2023 import language_confusion as o8
 from sottovoce.studies.olivier2023 import whisper_attacks as o7
 from sottovoce.studies.olivier2023 import whitebox_attacks as o5
-from sottovoce.studies.olivier2023.recogniser_bench import AsrBench, read_runs
-from sottovoce.studies.olivier2023.recogniser_plans import Ask, plans_of
+from sottovoce.studies.olivier2023.runs.recogniser_plans import Ask, plans_of
+from sottovoce.studies.olivier2023.runs.recogniser_setup import AsrSetup, read_runs
 from sottovoce.studies.run_study import tabulate
 from sottovoce.studies.study import Result, StudyTable
 from sottovoce.studies.study_page import scope_of
@@ -77,7 +77,7 @@ def value(text: str) -> float:
 
 
 @pytest.fixture
-def whispered(tmp_path: Path) -> AsrBench:
+def whispered(tmp_path: Path) -> AsrSetup:
     plans = plans_of("O7", ask())
     loud = cell(plans["untargeted"], "pgd", "snr(db=35)")
     noise = cell(plans["untargeted"], "noise", "snr(db=35)")
@@ -107,7 +107,7 @@ def whispered(tmp_path: Path) -> AsrBench:
     return read_runs("O7", tmp_path)
 
 
-def test_whisper_beside_the_row_of_its_size(whispered: AsrBench) -> None:
+def test_whisper_beside_the_row_of_its_size(whispered: AsrSetup) -> None:
     result = o7.run(whispered)
     table = rows_of(result.sheets[0])
     # 12 errors in 10 words, 1 error before; noise of 35 dB: 2 in 10; noise of 0 dB: 19 in 20.
@@ -124,11 +124,11 @@ def test_whisper_beside_the_row_of_its_size(whispered: AsrBench) -> None:
     assert result.values["row"] == "tiny" and result.values["wer"]["l2_35db"].value == 1.2
 
 
-def test_scope_is_honest(whispered: AsrBench) -> None:
+def test_scope_is_honest(whispered: AsrSetup) -> None:
     lines = " ".join(scope_of(o7.STUDY, whispered))
     assert "whisper-tiny.pt" in lines and "written by hand" in lines
-    assert "The choice of clips is our own" in lines and "NOT" not in lines
-    assert "the paper's settings" in lines and "As few as 2 clips" in lines and "16 bits" in lines
+    assert "The clips are our choice" in lines and "NOT" not in lines
+    assert "the paper's settings" in lines and "Only 2 clips in places" in lines and "16 bits" in lines
     assert whispered.unused == {"3": "too long"}
 
 
@@ -142,7 +142,7 @@ def test_scope_of_a_short_run(tmp_path: Path) -> None:
     assert "Not run yet: targeted." in lines
 
 
-def test_page_from_runs_made_elsewhere(whispered: AsrBench) -> None:
+def test_page_from_runs_made_elsewhere(whispered: AsrSetup) -> None:
     _, _, page = tabulate(o7.STUDY, whispered.folder)
     text = page.read_text("utf-8")
     assert "120.0" in text and "96.1" in text and "http" not in text.replace("http://www.w3.org", "")
@@ -319,12 +319,12 @@ def test_runs_of_two_models_make_no_table(tmp_path: Path) -> None:
     for name, model in (("untargeted", "whisper:tiny"), ("noise", "whisper:base")):
         plan = plans_of("O7", ask(model=model))[name]
         write(tmp_path / name, plan, [record(plan.cells()[0], 1, wer=(1, 2))])
-    with pytest.raises(InputError, match=r"expected runs with one model, got .*base.*tiny"):
+    with pytest.raises(InputError, match=r"needs runs with the same model, got .*base.*tiny"):
         scope_of(o7.STUDY, read_runs("O7", tmp_path))
 
 
 def test_a_folder_without_runs(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="runs of untargeted, noise, targeted, got none"):
+    with pytest.raises(InputError, match="has no runs of untargeted, noise, targeted"):
         read_runs("O7", tmp_path)
     with pytest.raises(InputError, match="sottovoce study run V2"):
         tabulate(v2.STUDY, tmp_path)

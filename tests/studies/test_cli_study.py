@@ -10,7 +10,7 @@ import pytest
 import soundfile
 from typer.testing import CliRunner
 
-from sottovoce.cli.study import app, split_columns
+from sottovoce.cli.study_verbs import app, split_columns
 from sottovoce.errors import InputError, UnknownName
 from sottovoce.studies.study import StudyTable
 
@@ -31,14 +31,14 @@ def make(seed=SEED):
 RECOGNISER = """
 import torch
 from sottovoce.targets.families.ctc import Ctc, Vocabulary
-from sottovoce.testing.toys import Frames, weights
+from sottovoce.testing.toys import ToyFilters, weights
 
 class Speller(Ctc):
     vocabulary = Vocabulary(("", *"abcdefghijklmnopqrstuvwxyz "), case="lower")
     sample_rate, frame_seconds, shortest = 1000, 0.02, 20
 
     def __init__(self):
-        self.module = Frames(32, 20, seed=5, scale=8.0)
+        self.module = ToyFilters(32, 20, seed=5, scale=8.0)
         self.readout = weights(6, 32, 28)
 
     def log_probs(self, batch, *, draws):
@@ -132,13 +132,13 @@ def test_a_recogniser_under_attack(spoken: Path) -> None:
 
 def test_options_that_a_study_has_not() -> None:
     for study, option, value in (("V2", "clips", "3"), ("O5", "attack", "uap"), ("O7", "fit", "csv:x")):
-        with pytest.raises(InputError, match=f"expected no --{option}"):
+        with pytest.raises(InputError, match=f"does not use --{option}"):
             run("run", study, f"--{option}", value)
 
 
 def test_a_folder_of_another_setting_is_refused(folder: Path) -> None:
     run("run", "V1", "--model", "python:small_model:make", "--out", "out")
-    with pytest.raises(InputError, match="where seed was another"):
+    with pytest.raises(InputError, match="holds a study with another seed"):
         run("run", "V1", "--model", "python:small_model:make", "--out", "out", "--seed", "1")
 
 

@@ -12,8 +12,8 @@ import pytest
 from sottovoce.auditing.certificates.certify_run import CertifyPlan
 from sottovoce.auditing.plan.plan_file import Plan, make_plan
 from sottovoce.studies.ask import Ask
-from sottovoce.studies.olivier2023.certificate_plans import o16
-from sottovoce.studies.olivier2023.recogniser_plans import names_of, plans_of
+from sottovoce.studies.olivier2023.runs.certificate_plans import o16
+from sottovoce.studies.olivier2023.runs.recogniser_plans import names_of, plans_of
 
 TOOL = Path(__file__).parents[2] / "tools" / "run_plans.py"
 

@@ -27,11 +27,11 @@ from sottovoce.studies.olivier2023 import certificates as o16
 from sottovoce.studies.olivier2023 import high_frequency_smoothing as o15
 from sottovoce.studies.olivier2023 import smoothing as o13
 from sottovoce.studies.olivier2023 import smoothing_any_recogniser as o14
-from sottovoce.studies.olivier2023.certificate_bench import read_certificates
-from sottovoce.studies.olivier2023.certificate_plans import o16 as certificates
-from sottovoce.studies.olivier2023.recogniser_bench import read_runs
-from sottovoce.studies.olivier2023.recogniser_figures import crossing_db, less
-from sottovoce.studies.olivier2023.recogniser_plans import plans_of
+from sottovoce.studies.olivier2023.runs.certificate_plans import o16 as certificates
+from sottovoce.studies.olivier2023.runs.certificate_setup import read_certificates
+from sottovoce.studies.olivier2023.runs.recogniser_figures import crossing_db, less
+from sottovoce.studies.olivier2023.runs.recogniser_plans import plans_of
+from sottovoce.studies.olivier2023.runs.recogniser_setup import read_runs
 from sottovoce.studies.olivier2023.spectra import (
     mean_levels_db,
     read_examples,
@@ -174,9 +174,9 @@ def test_attacks_on_smoothed_models(tmp_path: Path) -> None:
     )
     assert "here: RS (0.063)" not in table and "paper: RS (0.02)" in table
     # The bare model has 60 % at 35 dB; the other passes 50 % a quarter of the way from 25 to 20 dB.
-    holds, numbers = trend(result, "RS + ASNR + ROVER (0.063): half of the words")
+    holds, numbers = trend(result, "RS + ASNR + ROVER (0.063): a WER of 50 %")
     assert (holds, numbers) == ("yes", "bare above 35 dB, defended 23.8 dB")
-    assert trend(result, "RS + ASNR + ROVER (0.045): half of the words") == ("–", "not run")
+    assert trend(result, "RS + ASNR + ROVER (0.045): a WER of 50 %") == ("–", "not run")
 
 
 def test_what_the_attack_knows(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_scope_names_both_models(tmp_path: Path) -> None:
     # A trained model of another kind is another question.
     other = plans_of("O13", ask(data="librispeech:DIR"))
     write(tmp_path / "cw", other["cw"], [])
-    with pytest.raises(InputError, match="runs with one data, got librispeech:DIR, strings"):
+    with pytest.raises(InputError, match="needs runs with the same data, got librispeech:DIR, strings"):
         scope_of(o13.STUDY, read_runs("O13", tmp_path))
 
 
@@ -363,9 +363,9 @@ def test_spectra_of_examples(tmp_path: Path) -> None:
     assert example.clean.shape == (201, 101)
     levels = mean_levels_db([example])
     # Bins are 40 Hz wide: 400 Hz is the tenth, 6000 Hz the 150th; 20 dB lie between the two tones.
-    assert int(levels["natural"].argmax()) == 10 and int(levels["what was added"].argmax()) == 150
-    assert levels["natural"][10] - levels["what was added"][150] == pytest.approx(20.0, abs=0.1)
-    assert levels["adversarial"][150] == pytest.approx(levels["what was added"][150], abs=0.1)
+    assert int(levels["natural"].argmax()) == 10 and int(levels["perturbation"].argmax()) == 150
+    assert levels["natural"][10] - levels["perturbation"][150] == pytest.approx(20.0, abs=0.1)
+    assert levels["adversarial"][150] == pytest.approx(levels["perturbation"][150], abs=0.1)
     ratio = snr_by_frequency_db([example])
     assert ratio[10] > 60 and ratio[150] < -20
     # A Hann window spreads a tone over three bins: 149 to 151, which are 5960 to 6040 Hz.
@@ -445,7 +445,7 @@ def test_certificates(tmp_path: Path) -> None:
     # SNRs of 39, 38 and 37 dB: all are certified from 40 dB up, none at 30.
     snrs = sheet(result, "by SNR")["classifier, sigma 0.02"]
     assert [value(text) for text in snrs] == [75.0, 75.0, 75.0, 0.0, 0.0, 4.0]
-    cost = sheet(result, "What it took")["classifier, sigma 0.02"]
+    cost = sheet(result, "Cost")["classifier, sigma 0.02"]
     assert cost == ("100,000", "88", "1 of 4")
     assert trend(result, "training on noise raises") == ("yes", "mean 0.15 instead of 0.05, abstentions as 0")
     assert bench.unused == {"5": "too long"}
@@ -502,5 +502,5 @@ def test_transfer_has_one_s_loss_and_the_other_s_decisions() -> None:
     assert both.says == "class" and not both.random
     other = Sign(0.0)
     other.sample_rate = 8000  # type: ignore[misc]
-    with pytest.raises(InputError, match="one sample_rate, got 16000 and 8000"):
+    with pytest.raises(InputError, match="same sample_rate, got 16000 and 8000"):
         Transfer(source, other)

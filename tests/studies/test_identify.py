@@ -15,8 +15,8 @@ from sottovoce.errors import InputError
 from sottovoce.studies.ask import Ask
 from sottovoce.studies.identify import family_of, has_frames, has_speakers, is_strings, whisper_size
 from sottovoce.studies.olivier2023.attack_tables import row_of, strange
-from sottovoce.studies.olivier2023.defense_plans import hardened
-from sottovoce.studies.olivier2023.recogniser_plans import plans_of, regularisation
+from sottovoce.studies.olivier2023.runs.defense_plans import hardened
+from sottovoce.studies.olivier2023.runs.recogniser_plans import plans_of, regularisation
 
 # Layers of encoder and decoder, width and tokens, as OpenAI's checkpoints have them.
 DIMS = {

@@ -94,5 +94,5 @@ def test_checks_of_the_auditory_model() -> None:
 def test_bad_options(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="DPAM's published weights"):
         open_bench(Choice(model=str(tmp_path)), None, "cpu", quiet)
-    with pytest.raises(InputError, match="no --attack"):
+    with pytest.raises(InputError, match="does not use --attack"):
         open_bench(Choice(attack="uap"), None, "cpu", quiet)

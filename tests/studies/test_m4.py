@@ -76,9 +76,11 @@ def test_measures_that_follow_the_noise_agree(
 
 
 def test_without_ratings_it_says_what_it_needs(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"people's ratings, got none; give --data mushra:DIR"):
+    with pytest.raises(
+        InputError, match=r"needs ratings by people, and none come with sottovoce: give --data mushra:DIR"
+    ):
         run_study(STUDY, Choice(), tmp_path)
-    with pytest.raises(InputError, match="expected no --clips"):
+    with pytest.raises(InputError, match="does not use --clips"):
         run_study(STUDY, Choice(data="mushra:x", clips=3), tmp_path)
     with pytest.raises(InputError, match="got no such folder"):
         run_study(STUDY, Choice(data=f"mushra:{tmp_path}/x"), tmp_path)

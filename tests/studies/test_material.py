@@ -49,13 +49,15 @@ def test_splits_of_the_corpus_are_kept_and_silence_is_made(tmp_path: Path) -> No
 
 def test_full_scale_needs_the_corpus() -> None:
     for data in ("embedded", "folder:clips", "speechcommands"):
-        with pytest.raises(InputError, match=r"expected --data speechcommands:DIR.*got"):
+        with pytest.raises(
+            InputError, match=r"--scale full needs 1,000 training clips per class.*--data speechcommands:DIR"
+        ):
             check_data(StudySetting(scale=FULL, data=data))
     check_data(StudySetting(scale=FULL, data="speechcommands:clips"))
 
 
 def test_data_of_other_words_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="two clips or more of a class"):
+    with pytest.raises(InputError, match="at least two clips of a class"):
         open_material(StudySetting(), ("left turn",), tmp_path)
 
 

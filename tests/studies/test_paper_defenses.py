@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sottovoce.studies.olivier2023.defense_plans import NOISY_ROWS
 from sottovoce.studies.olivier2023.defense_tables import (
     SNRS_DB,
     TABLE_7_1,
@@ -14,7 +13,8 @@ from sottovoce.studies.olivier2023.defense_tables import (
     TABLE_E_1,
     TABLE_E_2,
 )
-from sottovoce.studies.olivier2023.hardening_plans import SMOOTHED, SPEAKERS, TRANSFERS, asr_walls
+from sottovoce.studies.olivier2023.runs.defense_plans import NOISY_ROWS
+from sottovoce.studies.olivier2023.runs.hardening_plans import SMOOTHED, SPEAKERS, TRANSFERS, asr_walls
 
 # In the order of the thesis; "σ -AUG" is written AUG here.
 PRINTED_7_1 = """

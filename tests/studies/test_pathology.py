@@ -29,7 +29,7 @@ from sottovoce.studies.amiri2024.heard_share import measure_job
 from sottovoce.studies.amiri2024.job_plan import FULL, MINI, Job, JobPlan, JobSetting
 from sottovoce.studies.amiri2024.job_results import (
     CertifiedSpeaker,
-    PathologyBench,
+    PathologySetup,
     SpeakerAccuracy,
     certified_share,
     read_jobs,
@@ -82,9 +82,9 @@ def test_a_folder_is_of_one_setting(tmp_path: Path) -> None:
     setting.save(tmp_path)
     setting.save(tmp_path)
     assert JobSetting.read(tmp_path) == setting
-    with pytest.raises(StoreError, match="got one of other data"):
+    with pytest.raises(StoreError, match="holds a study with other data"):
         replace(setting, data="another").save(tmp_path)
-    with pytest.raises(InputError, match=r"expected a folder with setting\.json"):
+    with pytest.raises(InputError, match=r"has no setting\.json and jobs/"):
         JobSetting.read(tmp_path / "empty")
 
 
@@ -105,7 +105,7 @@ def found(speakers: list[str], labels: list[str], cells: dict[str, list[list[flo
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> PathologyBench:
+def bench(tmp_path: Path) -> PathologySetup:
     """Two folds, two seeds. The first seed tells 3 of 4 speakers right, the second 2 of 4."""
     setting = make_setting(replace(MINI, folds=2), folds=2)
     first = {"clean": [[0.9, 1.0], [1.8, 9.0], [0.6, 1.0]]}
@@ -116,10 +116,10 @@ def bench(tmp_path: Path) -> PathologyBench:
         Job("cnn", 0, 1): found(["a", "b"], ["control", "pathological"], {"clean": [[0.6, 1.0], [0.5, 1.0]]}),
         Job("cnn", 1, 1): found(["c", "d"], ["control", "pathological"], {"clean": [[0.4, 1.0], [0.9, 1.0]]}),
     }
-    return PathologyBench(tmp_path, setting, jobs)
+    return PathologySetup(tmp_path, setting, jobs)
 
 
-def test_soft_votes_and_seeds_by_hand(bench: PathologyBench) -> None:
+def test_soft_votes_and_seeds_by_hand(bench: PathologySetup) -> None:
     assert [round(vote.chance, 3) for vote in bench.votes("cnn", "clean", 0)] == [0.27, 0.6, 0.7, 0.8]
     one = bench.accuracy("cnn", "clean")
     # b of the second seed is a tie, which is not right.
@@ -130,14 +130,14 @@ def test_soft_votes_and_seeds_by_hand(bench: PathologyBench) -> None:
     assert bench.chance == 0.5
 
 
-def test_a_seed_that_is_half_done_does_not_count(bench: PathologyBench) -> None:
+def test_a_seed_that_is_half_done_does_not_count(bench: PathologySetup) -> None:
     del bench.jobs[Job("cnn", 1, 1)]
     one = bench.accuracy("cnn", "clean")
     assert one is not None
     assert (one.mean, one.seeds) == (0.75, 1)
 
 
-def test_the_strongest_attacker_picks_for_each_speaker_and_may_be_quieter(bench: PathologyBench) -> None:
+def test_the_strongest_attacker_picks_for_each_speaker_and_may_be_quieter(bench: PathologySetup) -> None:
     left = {
         "utterances linf 60": [0.2, 0.9, 0.95, 0.95],
         "transfer l2 60 16 bits": [0.8, 0.4, 0.9, 0.9],
@@ -174,7 +174,7 @@ def test_the_strongest_attacker_picks_for_each_speaker_and_may_be_quieter(bench:
     assert (unheard.heard, unheard.audible) == ({}, None)
 
 
-def test_fig_4_has_the_seeds_of_its_table_and_clean_speech_of_both(bench: PathologyBench) -> None:
+def test_fig_4_has_the_seeds_of_its_table_and_clean_speech_of_both(bench: PathologySetup) -> None:
     people = {fold: bench.jobs[Job("cnn", fold, 1)] for fold in range(2)}
     for (fold, seed), shares in {
         (0, 0): (0.1, 0.1, 0.1),
@@ -248,31 +248,35 @@ def option(clean: int, left: dict[int, tuple[int, float]], **others: Any) -> Opt
 def test_verdicts_follow_from_the_numbers() -> None:
     broken = option(32, {60: (4, 0.02), 40: (0, 0.9), 20: (0, 1.0)})
     assert broken.verdict() == (
-        "Do not rely on it: an attack at 60 dB, which is not heard (P 0.02), leaves 10 % (clean: 80 %)."
+        "Not robust: an attack at 60 dB, which is not heard (P 0.02), leaves 10 % (clean: 80 %)."
     )
     heard = option(32, {60: (30, 0.02), 40: (8, 0.9), 20: (0, 1.0)}, certified={60: 0.55}, radius=0.1)
     assert heard.verdict() == (
-        "Holds against what is not heard: 75 % at 60 dB (clean: 80 %); at 40 dB it breaks (20 %), and that "
-        "is heard; 55 % of speakers are proven right at 60 dB, whatever the attack."
+        "Robust against inaudible attacks: 75 % at 60 dB (clean: 80 %); at 40 dB it breaks (20 %), which is "
+        "audible; 55 % of speakers are certified at 60 dB, whatever the attack."
     )
     assert option(32, {60: (31, 0.0), 40: (30, 0.6), 20: (28, 1.0)}).verdict() == (
-        "Holds: no attack tried leaves less than 70 % (clean: 80 %)."
+        "Robust: no attack tried leaves less than 70 % (clean: 80 %)."
     )
     assert option(20, {60: (20, 0.0)}).verdict() == (
-        "Of no use here: 50 % on clean speech is no better than chance (50 %)."
+        "Not usable here: 50 % on clean speech is no better than chance (50 %)."
     )
-    assert "nobody measured whether it is heard" in option(32, {60: (0, -1.0)}).verdict()
+    assert "audibility not measured" in option(32, {60: (0, -1.0)}).verdict()
     # 23 of 40 are within the interval of a coin.
     assert (
-        option(23, {60: (22, 0.0)}).verdict().endswith("40 speakers do not settle even that it beats chance.")
+        option(23, {60: (22, 0.0)})
+        .verdict()
+        .endswith("40 speakers are too few to show that it beats chance.")
     )
     assert recommend([broken, heard]) == (
-        "Of these, most is kept under attacks that are not heard by: this (75 %, clean 80 %)."
+        "Most robust of these against inaudible attacks: this (75 %, clean 80 %)."
     )
-    assert recommend([broken]) == "None of the options that were attacked holds against what is not heard."
+    assert (
+        recommend([broken]) == "None of the options that were attacked is robust against inaudible attacks."
+    )
 
 
-def test_below_chance_counts_only_where_clean_speech_was_above_it(bench: PathologyBench) -> None:
+def test_below_chance_counts_only_where_clean_speech_was_above_it(bench: PathologySetup) -> None:
     for found in bench.jobs.values():
         found["cells"]["segments linf 60"] = {"chance": [[0.1, 1.0]] * len(found["clips"]), "snr_db": 60.0}
     rows = {row[0]: row[1:] for row in trends(bench).rows}
@@ -286,14 +290,14 @@ def test_below_chance_counts_only_where_clean_speech_was_above_it(bench: Patholo
 
 def test_reading_needs_jobs(tmp_path: Path) -> None:
     make_setting().save(tmp_path)
-    with pytest.raises(InputError, match="expected jobs of the CNN"):
+    with pytest.raises(InputError, match="has no jobs of the CNN"):
         read_jobs(tmp_path)
-    with pytest.raises(InputError, match=r"expected a folder with setting\.json"):
+    with pytest.raises(InputError, match=r"has no setting\.json and jobs/"):
         tabulate(STUDY, tmp_path / "nowhere")
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected no --attack"):
+    with pytest.raises(InputError, match="does not use --attack"):
         run_study(STUDY, Choice(attack="pgd"), tmp_path)
 
 
@@ -359,7 +363,7 @@ def test_the_head_learns_from_the_clips_of_the_plan(shop: Workshop, monkeypatch:
     assert seen == [([("c0-0", "p0-0"), ("c1-0", "p1-0")], 100)]
 
 
-def test_the_page_states_the_epochs_of_the_head(bench: PathologyBench) -> None:
+def test_the_page_states_the_epochs_of_the_head(bench: PathologySetup) -> None:
     assert (
         "Their head learns from the same clips as the CNN, for at most 100 epochs whatever the scale."
         in " ".join(bench.scope(STUDY))
@@ -404,7 +408,7 @@ def test_from_manifest_to_page(manifest: Path, tmp_path: Path, monkeypatch: pyte
     ]
     text = page.read_text()
     assert "76.6 ± 2.6" in text
-    assert "stands in for wav2vec2" in text
+    assert "in place of wav2vec2" in text
     assert "PROXY" not in text
     kept = json.loads((page.parent / "results.json").read_text())
     assert len(kept["values"]["options"]) == 8

@@ -19,7 +19,7 @@ from sottovoce.errors import InputError, StoreError, UnknownName
 from sottovoce.studies.amiri2024.detection import STUDY
 from sottovoce.studies.amiri2024.detection_material import choose_speakers, open_material
 from sottovoce.studies.amiri2024.job_plan import FULL, MINI, JobPlan
-from sottovoce.studies.amiri2024.job_results import PathologyBench
+from sottovoce.studies.amiri2024.job_results import PathologySetup
 from sottovoce.studies.amiri2024.jobs import Workshop
 from sottovoce.studies.amiri2024.open_study import open_workshop, read_encoder
 
@@ -128,7 +128,7 @@ def test_what_is_refused() -> None:
     nameless = Corpus("made", (*corpus().entries, entry("who", "", "control")))
     with pytest.raises(InputError, match=r"'who': expected a speaker, got none; add a column speaker"):
         open_material(nameless, SMALL, 0)
-    strange = "got 'deaf'; rename it in the table (also understood: for control controls, healthy, hc,"
+    strange = "got 'deaf'; correct the table (also understood: for control controls, healthy, hc,"
     with pytest.raises(InputError, match=re.escape(strange)):
         open_material(Corpus("made", (*corpus().entries, entry("x", "s", "deaf"))), SMALL, 0)
     short = Corpus("made", tuple(replace(one, source=partial(sound, 100)) for one in corpus().entries))
@@ -163,7 +163,7 @@ def test_a_folder_is_not_gone_on_with_after_the_data_have_changed(tmp_path: Path
     open_shop(data, tmp_path)
     open_shop(data, tmp_path)
     swapped = relabelled(data, {"control-0": "pathological", "pathological-0": "control"})
-    told = r"\(changed: the recordings, their speakers, labels or splits\); choose another --out, or delete"
+    told = r"\(changed: the recordings, their speakers, labels or splits\); choose another folder"
     with pytest.raises(StoreError, match=told):
         open_shop(swapped, tmp_path)
     # The same length and the same median level.
@@ -193,7 +193,7 @@ def test_what_the_digest_hangs_on(tmp_path: Path) -> None:
 
 def test_the_page_says_what_was_run_of_a_given_split(tmp_path: Path) -> None:
     shop = open_shop(Corpus("made", tuple(with_splits())), tmp_path, MINI)
-    scope = PathologyBench(tmp_path, shop.setting, {}).scope(STUDY)
+    scope = PathologySetup(tmp_path, shop.setting, {}).scope(STUDY)
     assert scope[1] == (
         "3 control and 3 pathological speakers, 12 clips, 0.2 minutes. The split of the manifest; scale "
         "mini: 1 fold, 2 seeds of the detectors and 1 of all else, at most 5 epochs, at most 6 clips a "
@@ -225,8 +225,8 @@ def test_torgo_at_full_scale_up_to_its_jobs(torgo: str, tmp_path: Path) -> None:
     assert sorted(one["pathological"] for one in tested) == [1] * 6 + [2]
     assert known.scale == "full: 7 folds, 5 seeds of the detectors and 5 of all else, at most 100 epochs"
     assert known.fewer_folds == (
-        "7 folds instead of 10: there are 7 control and 8 pathological speakers, and every fold tests one "
-        "or more of each label."
+        "7 folds instead of 10: there are 7 control and 8 pathological speakers, and every fold "
+        "needs at least one of each label to test."
     )
     with pytest.raises(InputError, match="encoder recogniser: expected a layer from 0 to 8, got 9"):
         open_shop(open_corpus(torgo), tmp_path / "other", FULL, "recogniser(layer=9)")

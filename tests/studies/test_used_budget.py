@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sottovoce.core.record import Record
 from sottovoce.studies.ask import Ask
-from sottovoce.studies.olivier2023.recogniser_plans import plans_of
+from sottovoce.studies.olivier2023.runs.recogniser_plans import plans_of
 from sottovoce.studies.olivier2023.smoothing_under_attack import used_sheet
 
 

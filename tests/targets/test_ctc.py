@@ -34,7 +34,7 @@ def test_spelling() -> None:
     assert LETTERS.encode("A bA") == [1, 3, 2, 1]
     assert LETTERS.encode("") == []
     assert LETTERS.decode([3, 1, 3, 3, 2]) == "a b"
-    with pytest.raises(InputError, match=r"letters ' ab', got 'a, c' with ',c'; spell it"):
+    with pytest.raises(InputError, match=r"letters ' ab', got 'a, c' with ',c'; use the model's"):
         LETTERS.encode("a, c")
 
 

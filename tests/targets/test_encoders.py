@@ -184,7 +184,7 @@ def test_fingerprints_tell_weights_apart(tmp_path: Path) -> None:
     ("spec", "error", "message"),
     [
         ("wav2vec", UnknownName, r"unknown encoder 'wav2vec': did you mean 'wav2vec2'\?"),
-        ("recogniser:file", InputError, "expected the encoder recogniser alone"),
+        ("recogniser:file", InputError, "takes nothing after its name"),
         ("whisper", InputError, "expected an encoder like whisper:FILE.pt"),
     ],
 )

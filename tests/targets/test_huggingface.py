@@ -317,7 +317,7 @@ def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_hub_id_that_cannot_be_fetched_is_a_clear_error(offline: None) -> None:
-    with pytest.raises(InputError, match=r"hub id.*'nobody/no-such-model'.*without a network") as caught:
+    with pytest.raises(InputError, match=r"hub id.*'nobody/no-such-model'.*or give the folder") as caught:
         load_classifier("nobody/no-such-model")
     assert "\n" not in str(caught.value)
 

@@ -231,7 +231,7 @@ def test_labels_are_spelt_in_the_models_case_and_end(built: Any, kind: str) -> N
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_text_that_cannot_be_spelt_is_refused(built: Any, kind: str) -> None:
-    with pytest.raises(InputError, match=r"tokenizer can spell, got 'dog'.*model's letters"):
+    with pytest.raises(InputError, match=r"tokenizer can write, got 'dog'.*model's letters"):
         built[kind][0].check_labels(["dog"])
 
 
@@ -338,7 +338,7 @@ def test_speech2text_with_its_own_tokenizer(tmp_path: Path) -> None:
     transformers.Speech2TextProcessor(extractor_of("speech2text"), tokenizer).save_pretrained(folder)
     target = load_huggingface(str(folder))
     assert target.tokens_of("CAB b") == [4, 7, 5, 6, 4, 6, 2]
-    with pytest.raises(InputError, match="can spell"):
+    with pytest.raises(InputError, match="can write"):
         target.check_labels(["dog"])
     check_target(target, labels=["abc", "fed", "a b", ""])
 

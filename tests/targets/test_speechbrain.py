@@ -521,12 +521,12 @@ def test_a_recurrent_decoder_keeps_no_graph() -> None:
 
 def test_labels_are_spelt_by_the_models_tokenizer(attention: SpeechBrainAttention) -> None:
     assert attention.tokens_of("Cab b") == [3, 6, 4, 5, 3, 5, 2]
-    with pytest.raises(InputError, match="can spell, got 'dog'"):
+    with pytest.raises(InputError, match="can write, got 'dog'"):
         attention.check_labels(["dog"])
 
 
 def test_a_text_that_no_alignment_fits_is_refused(ctc: SpeechBrainCtc) -> None:
-    with pytest.raises(InputError, match="fits 10 frames, got 'abcabcabcab', which needs 11"):
+    with pytest.raises(InputError, match="'abcabcabcab' needs 11 frames, and the clip has 10"):
         ctc.loss(batch_of(3_200), ["abcabcabcab"], draws=DRAWS)
 
 
@@ -557,7 +557,7 @@ def test_models_that_cannot_be_used_are_refused() -> None:
     searcher.temperature = 0.7
     with pytest.raises(InputError, match=r"temperature 0\.7"):
         wrap("m", StandIn(8, Pieces(), decoder=searcher))
-    with pytest.raises(InputError, match="expected no beams"):
+    with pytest.raises(InputError, match=r"beams: .* brings its own search"):
         wrap("m", StandIn(8, Pieces(), decoder=S2SRNNGreedySearcher()), beams=2)
     search = StandIn(6, CTCTextEncoder())
     search.hparams.decoding_function = print
@@ -586,7 +586,7 @@ def test_a_missing_library_is_named_with_what_to_install(
     for name in [name for name in sys.modules if name.partition(".")[0] == "speechbrain"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(MissingExtra, match=r"torchaudio that was built for torch.*sottovoce\[speechbrain\]"):
+    with pytest.raises(MissingExtra, match=r"torchaudio .built for torch.*sottovoce\[speechbrain\]"):
         load_speechbrain("speechbrain/asr-crdnn-rnnlm-librispeech")
 
 

@@ -86,20 +86,24 @@ def test_variants_have_files_of_their_own(monkeypatch: pytest.MonkeyPatch, tmp_p
         (recogniser, "recogniser", "noisy"),
     ):
         with pytest.raises(
-            InputError, match=rf"'{variant}' of {name}: .* in {name}-{variant}\.safetensors, got no"
+            InputError, match=rf"'{variant}' of {name}: its weights, {name}-{variant}\.safetensors, are not"
         ):
             make(variant=variant)
-    with pytest.raises(InputError, match=r"in keyword_cnn\.safetensors, got no such file"):
+    with pytest.raises(
+        InputError, match=r"its weights, keyword_cnn\.safetensors, are not in this installation"
+    ):
         keyword()
-    with pytest.raises(InputError, match=r"in recogniser\.safetensors, got no such file"):
+    with pytest.raises(
+        InputError, match=r"its weights, recogniser\.safetensors, are not in this installation"
+    ):
         recogniser()
 
 
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     write(SoundCnn(), tmp_path / "sound.safetensors")
-    with pytest.raises(InputError, match="holds no SpeakerCnn of the shipped size"):
+    with pytest.raises(InputError, match="no SpeakerCnn of the shipped size"):
         speaker(weights=str(tmp_path / "sound.safetensors"))
-    with pytest.raises(InputError, match="expected a variant or a file of weights, got 'mad' and"):
+    with pytest.raises(InputError, match="variant and weights exclude each other, got 'mad' and"):
         sound(variant="mad", weights=str(tmp_path / "sound.safetensors"))
 
 

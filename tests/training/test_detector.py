@@ -15,7 +15,7 @@ from sottovoce.core.budget import Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade
 from sottovoce.data.load import Corpus, Entry, Recording
-from sottovoce.defenses.smoothing import Gaussian
+from sottovoce.defenses.randomised_smoothing import Gaussian
 from sottovoce.errors import InputError, StoreError
 from sottovoce.metrics.signal_distortion import snr_db
 from sottovoce.targets.adapters.speech_encoders import open_encoder

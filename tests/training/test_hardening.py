@@ -14,7 +14,7 @@ from sottovoce.attacks.pgd import Fgsm, Pgd
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import L2, LInf, Snr
 from sottovoce.core.draws import Draws
-from sottovoce.defenses.smoothing import Gaussian
+from sottovoce.defenses.randomised_smoothing import Gaussian
 from sottovoce.errors import InputError, UnknownName
 from sottovoce.testing import check_transform
 from sottovoce.testing.toys import ToyClassifier

@@ -124,7 +124,7 @@ def test_weights_of_another_architecture_are_refused(
 def test_models_that_cannot_be_built_say_why() -> None:
     with pytest.raises(UnknownName, match="did you mean 'keyword'"):
         build_learner("keywords")
-    with pytest.raises(InputError, match="none are shipped"):
+    with pytest.raises(InputError, match="no weights of a Deep Speech 2 come with sottovoce"):
         build_learner("deepspeech2")
     with pytest.raises(InputError, match="sottovoce train keyword"):
         build_learner("keyword", "scratch")

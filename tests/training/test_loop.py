@@ -70,7 +70,7 @@ def test_adversarial_training_makes_a_toy_problem_robust(
     report = fit(
         robust, ClipSource(train), valid, out=tmp_path / "robust", recipe=recipe, hardening=hard, log=quiet
     )
-    judge = loop.Judge(clips=valid, hardening=hard, size=64)
+    judge = loop.Validator(clips=valid, hardening=hard, size=64)
     fooled, held = judge(plain.target()), judge(robust.target())
     assert fooled["clean"].value > 0.97
     assert fooled["attacked"].value < 0.5
@@ -118,7 +118,7 @@ def test_a_run_that_was_killed_ends_where_it_would_have_ended(
         run("halves", kill, False)
     torch.rand(7)
     run("halves", lines.append, True)
-    assert any(line.startswith("going on after epoch 2") for line in lines)
+    assert any(line.startswith("continuing after epoch 2") for line in lines)
     whole, halves = weights_in(tmp_path / "whole"), weights_in(tmp_path / "halves")
     assert all(torch.equal(whole[name], halves[name]) for name in whole)
     reports = [json.loads((tmp_path / name / "report.json").read_text()) for name in ("whole", "halves")]
@@ -168,11 +168,11 @@ def test_other_clips_are_noticed_when_a_run_goes_on(
     assert (told["training"]["clips"], told["validation"]["clips"]) == (40, 20)
     assert told["validation"]["name"] == "held-out"
     run(replace(train, name="elsewhere"), valid)  # the same clips under another name
-    with pytest.raises(InputError, match="expected the training clips that it was begun with, 40 of no name"):
+    with pytest.raises(InputError, match="this training was started with training clips 40 of no name"):
         run(make_clips(40, 2), valid)
-    with pytest.raises(InputError, match="expected the validation clips that it was begun with, 20 of held"):
+    with pytest.raises(InputError, match="this training was started with validation clips 20 of held"):
         run(train, replace(valid, labels=("up",) * 20))
-    with pytest.raises(InputError, match=r"got 40 of no name .*go on with the same clips"):
+    with pytest.raises(InputError, match=r"not 40 of no name .*continue with the same clips"):
         run(replace(train, ids=tuple(f"other-{name}" for name in train.ids)), valid)
     # A checkpoint that does not know its clips.
     state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
@@ -232,7 +232,7 @@ def test_training_stops_when_nothing_gets_better(
         log=lines.append,
     )
     assert (report.epochs, report.best_epoch, report.stopped_early) == (3, 3, True)
-    assert any("2 judgements in a row were no better" in line for line in lines)
+    assert any("no improvement in 2 validations" in line for line in lines)
 
 
 def test_the_clock_ends_a_run_and_its_rate(
@@ -262,7 +262,7 @@ def test_weights_in_16_bits_are_the_ones_that_are_judged(
 
 def test_one_class_is_refused(make_learner: MakeLearner, tmp_path: Path) -> None:
     lone = hold_clips([np.zeros(16, np.int16)] * 3, ["up"] * 3, ["a", "b", "c"], 100)
-    with pytest.raises(InputError, match="two classes or more, got 3 of 'up' alone"):
+    with pytest.raises(InputError, match="two classes or more, got 3 of 'up' only"):
         fit(make_learner(), ClipSource(lone), lone, out=tmp_path, recipe=QUICK, log=quiet)
 
 
@@ -290,16 +290,16 @@ def test_a_folder_in_use_and_another_recipe_or_model_are_refused(
         fit(learner, source, valid, out=tmp_path, recipe=recipe, resume=resume, log=quiet)
 
     run(make_learner(), resume=True)  # nothing to go on from yet: begins
-    with pytest.raises(InputError, match="give --resume"):
+    with pytest.raises(InputError, match="add --resume"):
         run(make_learner(), resume=False)
-    with pytest.raises(InputError, match=r"expected learning_rate 0.1, got 0.05"):
+    with pytest.raises(InputError, match=r"started with learning_rate 0.1, not 0.05"):
         run(make_learner(), TrainingRecipe(epochs=4, batch_size=16, learning_rate=0.1, warm_up_steps=4))
     with pytest.raises(InputError, match="expected parameters 17, got 16"):
         run(make_learner([0.0] * 17))
     whole = (tmp_path / "checkpoint.pt").read_bytes()
     for content in (b"no checkpoint", b"torn\n", b"", whole[:100], whole[: len(whole) // 2]):
         (tmp_path / "checkpoint.pt").write_bytes(content)
-        with pytest.raises(InputError, match="expected a checkpoint, got another kind of file"):
+        with pytest.raises(InputError, match="not a checkpoint"):
             run(make_learner())
 
 
@@ -393,7 +393,7 @@ def test_without_accelerate_several_processes_are_refused(
     monkeypatch.setitem(sys.modules, "accelerate", None)
     monkeypatch.setenv("WORLD_SIZE", "2")
     clips = make_clips(40, 0)
-    with pytest.raises(MissingExtra, match="expected accelerate"):
+    with pytest.raises(MissingExtra, match="needs accelerate"):
         fit(make_learner(), ClipSource(clips), clips, out=tmp_path, log=quiet)
 
 
@@ -471,10 +471,10 @@ import torch
 
 from sottovoce.core.budget import LInf
 from sottovoce.targets.families.classifier import ModuleClassifier
-from sottovoce.training.hardening import Hardening, Share, make_adversary, make_noise
+from sottovoce.training.hardening import AdversarialShare, Hardening, make_adversary, make_noise
 from sottovoce.training.learner import ClassLearner, apart
 from sottovoce.training.loop import fit
-from sottovoce.training.recipe import Recipe
+from sottovoce.training.recipe import TrainingRecipe
 from sottovoce.training.sources import ClipSource, hold_clips
 
 
@@ -499,10 +499,10 @@ learner = ClassLearner(
 )
 hardening = Hardening(
     noise=make_noise("gaussian", 0.02),
-    adversary=make_adversary("pgd", LInf(0.05), steps=2, share=Share((0.5,))),
+    adversary=make_adversary("pgd", LInf(0.05), steps=2, share=AdversarialShare((0.5,))),
 )
 # Batches of 5, 5 and 1: the last leaves one process without a clip.
-recipe = Recipe(epochs=3, batch_size=5, learning_rate=0.1, warm_up_steps=2, average_decay=0.5)
+recipe = TrainingRecipe(epochs=3, batch_size=5, learning_rate=0.1, warm_up_steps=2, average_decay=0.5)
 fit(learner, ClipSource(clips), clips, out=Path(sys.argv[1]), recipe=recipe, hardening=hardening)
 """
 

@@ -85,7 +85,7 @@ def test_parts_that_are_too_large_or_too_few_or_strange_are_refused(
 ) -> None:
     with pytest.raises(InputError, match="at least 2 parts, got 1"):
         save_pack(three(), tmp_path, parts=1)
-    with pytest.raises(InputError, match=r"has no part-N\.npz"):
+    with pytest.raises(InputError, match=r"has no files part-N\.npz"):
         load_pack(tmp_path)
     monkeypatch.setattr(recogniser_pack, "PART_BYTES", 100)
     with pytest.raises(InputError, match="parts of at most 100 bytes"):

@@ -13,7 +13,7 @@ import torch
 
 from sottovoce.core.budget import LInf
 from sottovoce.defenses.filters import BiquadLowPass, IdealLowPass
-from sottovoce.defenses.smoothing import Gaussian, MadNoise
+from sottovoce.defenses.randomised_smoothing import Gaussian, MadNoise
 from sottovoce.errors import InputError, UnknownName
 from sottovoce.targets.zoo import conformer, keyword_cnn, sound_cnn, speaker_cnn
 from sottovoce.training import sources

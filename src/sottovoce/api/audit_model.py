@@ -83,30 +83,49 @@ def audit(
     device: str = "auto",
     progress: bool = False,
 ) -> Run:
-    """Attack a model on clips, measure what was added, and write a report: what `sottovoce audit` does.
+    """Audit a model: run attacks on clips, measure what was added, and write a report. Returns a `Run`.
 
-    Every argument means what the option of the same name means, and None stands for its default. Parts are
-    texts, such as "pgd(steps=100)", or objects, such as `sv.attacks.Pgd(steps=100)`; both give the same run.
-    A run that was interrupted goes on when it is called again.
+    The same as `sottovoce audit`, with its options as arguments; None means the default. Every attack runs at
+    every budget, for every goal and defense. Parts are texts such as "pgd(steps=100)" or objects such as
+    `sv.attacks.Pgd(steps=100)`. An interrupted run continues when the same call is made again. The defaults
+    take a while on long clips: start with `limit=12` and two attacks.
 
-    model: what to attack: a text, what `open_model` gave, or several of them, which are compared. A model
-        that no text opens runs in this process alone, is resumed only when it is handed in again with the
-        same `out`, and cannot be claimed on a leaderboard.
-    data: the clips: "embedded", a folder, a CSV, "librispeech:DIR" ...; see `sottovoce parts corpus`.
-    plan: a plan file, or its entries; the other arguments are laid over it.
-    preset: what to run where nothing is said: "quick", "standard" or "paper".
-    attacks: "noise,pgd" or a list; "none" gives clean accuracy or WER alone.
-    snr, audible, budgets: how much may be added: dB, probabilities to be heard, or other budgets.
-    goals, defenses, attackers, black_box, average, fit, metrics, probe, longest, audio: as the options.
-    bits: the grid that examples are rounded to; None keeps floats.
-    limit: at most so many clips. labels: "skip" leaves out clips whose label is no class of the model.
-    exclude, include: rules about cells, as in a plan file.
-    out: the folder of the results; None: runs/<model>-<id of the plan>.
-    resume: a folder whose plan is to be gone on with; then nothing else that changes the plan is given.
-    workers, engine, address, device, gpu_share: who does the work, and where.
-    progress: whether a bar is shown on standard error.
+    What to attack
+        model: a text as for `open_model`, what it returned, or several of them to compare. Default "keyword".
+            A module of your own runs in this process only, and is needed again to resume the run.
+        data: the clips, as for `open_data`. Default: those shipped for the kind of model.
+        limit: at most so many clips, spread evenly over classes or speakers.
+        labels: "refuse" or "skip" clips whose label is no class of the model.
+        longest: seconds of the longest clip allowed; longer ones are recorded as failed.
 
-    Returns the `Run`; what failed is in its `trials()` with a reason.
+    What to run
+        attacks: "noise,pgd" or a list. Default: noise, fgsm, pgd, and deepfool for classifiers. "none"
+            measures clean accuracy or word error rate only.
+        snr: budgets in dB, such as [20, 40] or "20:60:10". audible: budgets as probabilities that a listener
+            notices. budgets: any others, such as "linf(eps=0.01)". Default: snr 20 to 60.
+        goals: "evade" (the default), "force(text=stop)" ...
+        defenses: such as "none,gaussian(sigma=0.02)+majority(passes=8)". Default "none".
+        attackers, black_box, average: who attacks a defended model, and how, as the options of these names.
+        preset: where the other arguments are left out: "quick", "standard" or "paper".
+        plan: a plan file, or its entries as a dict; other arguments take precedence.
+        exclude, include: rules for combinations, as in a plan file.
+        fit: the clips to fit universal attacks on.
+        probe: clips on which the strongest attack is repeated with twice the steps; 0 for none.
+        seed, seeds: of all random numbers; several seeds make a run each.
+
+    What to record
+        metrics: names or objects. Default: all but the slow ones.
+        bits: resolution that examples are rounded to; None keeps floats.
+        audio: "all" saves the clips, "none" does not.
+        out: the folder of the results. Default: runs/<model>-<id of the plan>.
+
+    How to run it
+        device, workers, batch, gpu_share: where, in how many processes, and how many clips at once.
+        engine, address: "local", or "ray" for a cluster.
+        resume: the folder of an earlier run, to finish it. retry_failed: run failed clips again.
+        progress: show a progress bar.
+
+    Clips that failed do not stop the run; they are in `run.trials()` with the reason.
 
     >>> import sottovoce as sv
     >>> run = sv.audit("keyword", "embedded", attacks="noise,pgd(steps=5)", snr=[30], limit=2, probe=0,
@@ -171,7 +190,7 @@ def _go_on(resume: str, way: Way, known: Mapping[str, Target], progress: bool) -
 def _handed_in(plan: Plan, known: Mapping[str, Target]) -> Target | None:
     if known and plan.model not in known:
         raise InputError(
-            f"resume expected the model of its plan, {plan.model}, got {', '.join(known)}; hand in that one."
+            f"resume expected the model of its plan, {plan.model}, got {', '.join(known)}; give that one."
         )
     return known.get(plan.model)
 
@@ -198,12 +217,12 @@ def _model(model: Any) -> tuple[str, Target | None]:
 
 
 def _near(way: Way, known: Mapping[str, Target]) -> Way:
-    """The same, on the device where a model that was handed in is."""
+    """The same, on the device of the model that was given."""
     if not known:
         return way
     if any(map(is_object, known)) and not way.inline:
         raise InputError(
-            "audit expected workers=1 and engine='local' with a model that no text opens, got others; other "
+            "audit expected workers=1 and engine='local' with a model that is an object, because other "
             "processes cannot open it."
         )
     devices = {device_of(target) for target in known.values()}
@@ -212,9 +231,7 @@ def _near(way: Way, known: Mapping[str, Target]) -> Way:
 
 def _refuse_objects(known: Mapping[str, Target]) -> None:
     for text in filter(is_object, known):
-        raise InputError(
-            f"audit expected models that a text opens where there are several, got {text}; audit it alone."
-        )
+        raise InputError(f"audit expected several models to be texts, got the object {text}; audit it alone.")
 
 
 def _entries(plan: StrPath | Mapping[str, Any] | None) -> Mapping[str, Any]:

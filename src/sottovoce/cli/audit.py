@@ -26,12 +26,12 @@ __all__ = ["audit", "parse_audible", "parse_snr"]
 
 def audit(
     plan_file: Annotated[
-        Path | None, typer.Argument(metavar="[PLAN.yaml]", help="A plan file; options are laid over it.")
+        Path | None, typer.Argument(metavar="[PLAN.yaml]", help="A plan file; options override its entries.")
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(
-            help="keyword, speaker, sound, recogniser, deepspeech2:FILE, whisper:FILE_OR_ID, "
+            help="The model: keyword, speaker, sound, recogniser, deepspeech2:FILE, whisper:FILE_OR_ID, "
             "huggingface:FOLDER_OR_ID, speechbrain:SOURCE, python:MODULE:FUNCTION; settings as in "
             "'keyword(variant=pgd)' or 'whisper(model=tiny.pt, beams=5)'. Several, joined by commas, are "
             "compared.",
@@ -41,38 +41,41 @@ def audit(
     data: Annotated[
         str | None,
         typer.Option(
-            help="embedded, strings, prompts, prompts:LANG, sounds, librispeech:DIR, speechcommands:DIR, "
-            "audiomnist:DIR, pack:FILE.npz, a folder of classes, or a CSV; see `sottovoce parts corpus`.",
+            help="The clips: embedded, strings, prompts, prompts:LANG, sounds, librispeech:DIR, "
+            "speechcommands:DIR, audiomnist:DIR, pack:FILE.npz, a folder of classes, or a CSV; see "
+            "`sottovoce parts corpus`.",
             show_default="those shipped for the kind of model",
         ),
     ] = None,
     preset: Annotated[
         str | None,
         typer.Option(
-            help="What to run where nothing is said: quick (minutes), standard (what a claim must stand), or "
-            "paper (as many steps as the papers take)."
+            help="What fills in options that you leave out: quick (minutes), standard (what a claim of "
+            "robustness must withstand) or paper (as many steps as in the papers: hours to days)."
         ),
     ] = None,
     attacks: Annotated[
         str | None,
         typer.Option(
-            help="Names with settings, such as 'pgd(steps=100),deepfool'; see `sottovoce parts`. none: clean "
-            "accuracy or WER alone.",
+            help="Names with settings, such as 'pgd(steps=100),deepfool'; `sottovoce parts attack` lists "
+            "them. none: measure clean accuracy or WER only.",
             show_default="noise,fgsm,pgd and for classifiers deepfool",
         ),
     ] = None,
     snr: Annotated[
         str | None,
         typer.Option(
-            help="Budgets in dB: 20,40 or from:to:step.", show_default="20:60:10; 30,40 for recognisers"
+            help="Signal-to-noise ratios of the perturbation in dB, higher is quieter: 20,40 or "
+            "low:high:step.",
+            show_default="20:60:10; 30,40 for recognisers",
         ),
     ] = None,
     audible: Annotated[
         str | None,
         typer.Option(
-            help="Budgets by audibility: 0.1,0.25 for what at most one listener in ten, and one in four, "
-            "would notice. By the learned ear (trained on simulated listeners); for noise, fgsm, pgd, apgd "
-            "and cw."
+            help="Budgets by audibility, P(heard): 0.1,0.25 allows what at most one listener in ten, and one "
+            "in four, would notice. Judged by the learned ear (trained on simulated listeners); works with "
+            "noise, fgsm, pgd, apgd and cw."
         ),
     ] = None,
     budgets: Annotated[
@@ -81,30 +84,31 @@ def audit(
     goals: Annotated[
         str | None,
         typer.Option(
-            help="evade, 'force(text=stop)', 'force-nearest(choices=\\[yes, no])', 'prefix(word=But)', "
-            "'language(code=sr)'.",
+            help="What the attack is to achieve: evade (any wrong answer), 'force(text=stop)', "
+            "'force-nearest(choices=\\[yes, no])', 'prefix(word=But)', 'language(code=sr)'.",
             show_default="evade",
         ),
     ] = None,
     defenses: Annotated[
         str | None,
         typer.Option(
-            help="none, 'gaussian(sigma=0.01)+majority(passes=8)': transforms and a vote, joined by +.",
+            help="none, or transforms and a vote joined by +, such as "
+            "'gaussian(sigma=0.01)+majority(passes=8)'.",
             show_default="none",
         ),
     ] = None,
     average: Annotated[
         int | None,
         typer.Option(
-            help="Passes that each gradient is averaged over.",
-            show_default="16 where the target is random, or 1",
+            help="Number of passes of a random target that each gradient is averaged over.",
+            show_default="16 if the target is random, else 1",
         ),
     ] = None,
     attackers: Annotated[
         str | None,
         typer.Option(
-            help="Who attacks a defended target: adaptive goes through the defense, transfer attacks the "
-            "bare model, black-box sees scores alone.",
+            help="Who attacks a defended target: adaptive attacks through the defense, transfer attacks the "
+            "bare model, black-box sees only scores or decisions.",
             show_default="adaptive,transfer,black-box",
         ),
     ] = None,
@@ -118,7 +122,8 @@ def audit(
     probe: Annotated[
         int | None,
         typer.Option(
-            help="Clips on which the strongest attack is tried with twice the steps and passes; 0 for none.",
+            help="Number of clips on which the strongest attack is repeated with twice the steps and passes, "
+            "to see whether it had converged; 0: none.",
             show_default="8",
         ),
     ] = None,
@@ -126,33 +131,34 @@ def audit(
         str | None, typer.Option(help="Clips to fit universal attacks on.", show_default="every other clip")
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(help="At most so many clips, evenly over classes or speakers.")
+        int | None, typer.Option(help="Largest number of clips, taken evenly over classes or speakers.")
     ] = None,
     labels: Annotated[
         str | None,
         typer.Option(
-            help="Clips whose label is no class of the model: refuse to run, or skip them.",
+            help="Clips whose label is not a class of the model: refuse (stop with an error) or skip.",
             show_default="refuse",
         ),
     ] = None,
     longest: Annotated[
         float | None,
-        typer.Option(help="Seconds of the longest clip; a longer one fails.", show_default="1800"),
+        typer.Option(help="Longest clip in seconds; longer ones count as failed.", show_default="1800"),
     ] = None,
     metrics: Annotated[
         str | None,
         typer.Option(
-            help="Names of metrics, such as success,p-heard,pesq.", show_default="all but slow ones"
+            help="Names of metrics, such as success,p-heard,pesq; `sottovoce parts metric` lists them.",
+            show_default="all but slow ones",
         ),
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Every random number hangs on it.", show_default="0")
-    ] = None,
-    seeds: Annotated[str | None, typer.Option(help="Several seeds, such as 0,1,2: a run for each.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all random numbers.", show_default="0")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Several seeds, such as 0,1,2: one run each.")] = None,
     batch: Annotated[
-        int | None, typer.Option(help="Clips attacked at once.", show_default="32; 8 for recognisers")
+        int | None, typer.Option(help="Clips attacked together.", show_default="32; 8 for recognisers")
     ] = None,
-    audio: Annotated[str | None, typer.Option(help="Save clips: all or none.", show_default="all")] = None,
+    audio: Annotated[
+        str | None, typer.Option(help="Which clips to save: all or none.", show_default="all")
+    ] = None,
     out: Annotated[
         str | None,
         typer.Option(
@@ -162,46 +168,48 @@ def audit(
     ] = None,
     resume: Annotated[
         str | None,
-        typer.Option(
-            help="Go on with the plan that this folder of a run, or of several, holds.", metavar="FOLDER"
-        ),
+        typer.Option(help="Continue the run, or the grid of runs, in this folder.", metavar="FOLDER"),
     ] = None,
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Do again what is recorded as failed.")
+        bool, typer.Option("--retry-failed", help="Repeat the trials that are recorded as failed.")
     ] = False,
     dry_run: Annotated[
         bool,
         typer.Option(
             "--dry-run",
-            help="Attack nothing: print the cells, the passes, the time and the memory that they would take "
-            "(from trying them for some seconds), and what is recorded already.",
+            help="Attack nothing: print the cells, an estimate of passes, time and memory (from trying them "
+            "for some seconds), and what is recorded already.",
         ),
     ] = False,
     workers: Annotated[
         int | None,
-        typer.Option(help="Processes that share the work.", show_default="1, or one a GPU"),
+        typer.Option(help="Number of processes that share the work.", show_default="1, or one per GPU"),
     ] = None,
     engine: Annotated[
-        str, typer.Option(help="Who does the work: local processes, or a cluster by ray.")
+        str,
+        typer.Option(help="Where the work is done: local (processes on this machine) or ray (a cluster)."),
     ] = "local",
     address: Annotated[
-        str | None, typer.Option(help="The Ray cluster to join.", show_default="a local one is started")
+        str | None,
+        typer.Option(
+            help="The Ray cluster to join, such as 10.0.0.1:6379.", show_default="a local one is started"
+        ),
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Attack a model on clips, measure what was added, and write a report.
 
-    Without options the shipped keyword spotter is attacked on the shipped clips. Several models or seeds make
-    a run each, and a page that compares them. A plan file can say all that the options can, and more: see
-    docs/plans.md.
+    Without options the shipped keyword spotter is attacked on the shipped clips. Several models or seeds give
+    one run each, and a page that compares them. A plan file can hold everything that the options say, and
+    more: see docs/plans.md.
 
-    A target behind a defense is attacked by three attackers: one that goes through the defense with averaged
-    gradients, one that knows the bare model alone, and one that sees nothing but scores. The strongest
-    counts. What makes the figures doubtful is said below the table and in the report.
+    A defended target is attacked by three attackers: one that attacks through the defense with averaged
+    gradients, one that knows only the bare model, and one that sees only scores. The strongest one counts.
+    Reasons to doubt the figures are printed below the table and in the report.
 
-    Nothing recorded is lost: Ctrl-C stops after what is under way, and the same command, or --resume, goes
-    on. Exit codes: 0 done, 1 something failed, 2 a mistake in the command, 130 stopped.
+    Nothing recorded is lost: Ctrl-C stops after the trials in progress, and the same command, or --resume,
+    continues. Exit codes: 0 done, 1 something failed, 2 a mistake in the command, 130 stopped.
 
     Examples:
 
@@ -250,7 +258,7 @@ def audit(
 
 
 def begin(settings: dict[str, Any], out: str | None, way: Way, dry_run: bool) -> None:
-    """Run what the settings say: one plan, or a grid of them."""
+    """Run the plan, or the grid of plans, that the settings describe."""
     from sottovoce.api.running import ManyPlans, resolve
     from sottovoce.targets.open_target import Openings
 
@@ -292,7 +300,7 @@ def go_on(resume: str, way: Way, dry_run: bool) -> None:
 
 
 def place(out: str | None) -> str:
-    """What a user calls a folder that is kept elsewhere."""
+    """The address of a remote folder as the user typed it; empty for a local one."""
     return out.rstrip("/") if out is not None and "://" in out else ""
 
 

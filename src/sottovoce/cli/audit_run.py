@@ -1,4 +1,4 @@
-"""What `sottovoce audit` does with a plan or a grid: run it, write the reports, and say what came of it."""
+"""What `sottovoce audit` does with a plan or a grid: run it, write the reports, print the results."""
 
 from __future__ import annotations
 
@@ -148,12 +148,12 @@ def _others(count: int) -> str:
 
 @contextmanager
 def stoppable(console: Console, place: str) -> Iterator[None]:
-    """A run that was asked to stop says how to go on, and ends with 130."""
+    """A run that was stopped says how to continue, and ends with exit code 130."""
     try:
         yield
     except Stopped:
         console.print(
-            "stopped; nothing that was done is lost. To go on: "
+            "stopped; everything that was finished is kept. To continue: "
             f"sottovoce audit --resume {shlex.quote(place)}",
             soft_wrap=True,
             highlight=False,

@@ -1,4 +1,4 @@
-"""`sottovoce certify`: how far a smoothed model provably stands."""
+"""`sottovoce certify`: certified radii of a model behind Gaussian noise."""
 
 from __future__ import annotations
 
@@ -21,59 +21,67 @@ if TYPE_CHECKING:
 
 def certify(
     model: Annotated[
-        str, typer.Option(help="As of `sottovoce audit`: keyword, recogniser, huggingface:FOLDER_OR_ID, ...")
+        str, typer.Option(help="As in `sottovoce audit`: keyword, recogniser, huggingface:FOLDER_OR_ID, ...")
     ] = "keyword",
     data: Annotated[
         str,
         typer.Option(
-            help="As of `sottovoce audit`: embedded, strings, sounds, librispeech:DIR, a folder, ...",
+            help="As in `sottovoce audit`: embedded, strings, sounds, librispeech:DIR, a folder, ...",
             show_default="those shipped for the kind of model",
         ),
     ] = "embedded",
     limit: Annotated[
-        int | None, typer.Option(help="At most so many clips, evenly over classes or speakers.")
+        int | None, typer.Option(help="Largest number of clips, taken evenly over classes or speakers.")
     ] = None,
     labels: Annotated[
-        str, typer.Option(help="Clips whose label is no class of the model: refuse to run, or skip them.")
+        str, typer.Option(help="Clips whose label is not a class of the model: refuse or skip.")
     ] = "refuse",
-    longest: Annotated[float, typer.Option(help="Seconds of the longest clip; a longer one fails.")] = 1800.0,
+    longest: Annotated[
+        float, typer.Option(help="Longest clip in seconds; longer ones count as failed.")
+    ] = 1800.0,
     sigma: Annotated[
-        float | None, typer.Option(help="Standard deviation of the Gaussian noise.", show_default="0.01")
+        float | None,
+        typer.Option(help="Standard deviation of the Gaussian noise; full scale is 1.", show_default="0.01"),
     ] = None,
     defense: Annotated[
         str | None,
         typer.Option(
-            help="More than the noise, such as 'gaussian(sigma=0.02)+asnr', which certifies the model behind "
-            "asnr. A vote at the end elects the transcript.",
+            help="Instead of --sigma: the noise and further transforms; 'gaussian(sigma=0.02)+asnr' "
+            "certifies the model with asnr in front. A vote at the end elects the transcript.",
             show_default="gaussian(sigma=0.01)",
         ),
     ] = None,
     passes: Annotated[
-        int, typer.Option(help="Noisy passes that are counted; 10000 and more for large radii.")
+        int, typer.Option(help="Number of noisy passes to count; large radii take 10000 and more.")
     ] = 1000,
     select: Annotated[
         int | None,
         typer.Option(
-            help="Noisy passes that elect what is certified: the top class, or by ROVER.",
+            help="Number of noisy passes that elect the answer to certify: the top class, or a transcript by "
+            "ROVER.",
             show_default="the passes of the vote, or 100",
         ),
     ] = None,
-    alpha: Annotated[float, typer.Option(help="How likely a radius may be too large.")] = 0.001,
+    alpha: Annotated[
+        float, typer.Option(help="Largest probability that a radius is too large, per clip.")
+    ] = 0.001,
     wer: Annotated[
         float | None,
         typer.Option(
-            help="For recognisers: the WER against the elected transcript to stay under.", show_default="0.25"
+            help="Recognisers only: certify that the WER against the elected transcript stays below this.",
+            show_default="0.25",
         ),
     ] = None,
     radius: Annotated[
-        float | None, typer.Option(help="Stop a clip when this L2 radius is certified, or out of reach.")
+        float | None, typer.Option(help="Stop a clip once this L2 radius is certified, or out of reach.")
     ] = None,
     tolerance: Annotated[
-        float | None, typer.Option(help="Stop a clip when more passes would add less than this L2 radius.")
+        float | None,
+        typer.Option(help="Stop a clip once more passes would add less than this to its L2 radius."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Every random number hangs on it.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
     batch: Annotated[
-        int | None, typer.Option(help="Noisy copies at once.", show_default="what suits the device")
+        int | None, typer.Option(help="Noisy copies per batch.", show_default="what suits the device")
     ] = None,
     out: Annotated[
         Path | None,
@@ -81,14 +89,15 @@ def certify(
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Do again what is recorded as failed.")
+        bool, typer.Option("--retry-failed", help="Repeat the clips that are recorded as failed.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the curve as JSON.")] = False,
 ) -> None:
-    """Certify what a model says behind Gaussian noise, clip by clip, and print how many stand at what radius.
+    """Certify a model behind Gaussian noise (randomised smoothing), clip by clip, and print the share of
+    clips by radius.
 
-    A classifier's class stands at every perturbation inside the radius; of a recogniser, more than half of
-    the noisy passes stay under the WER. The same command goes on where an interrupted one stopped. Exit
+    No perturbation with an L2 norm inside the radius changes the class of a classifier. For a recogniser,
+    more than half of the noisy passes stay below the WER. The same command continues an interrupted one. Exit
     codes: 0 done, 1 some clips failed, 2 a mistake in the command.
 
     Examples:
@@ -157,7 +166,7 @@ def run(
             highlight=False,
         )
     if curve.failed:
-        console.print("to try these again: give the same command with --retry-failed", highlight=False)
+        console.print("to repeat these: run the same command with --retry-failed", highlight=False)
         raise typer.Exit(1)
 
 
@@ -171,7 +180,9 @@ def show(console: Console, plan: CertifyPlan, curve: CertifiedCurve) -> None:
     from sottovoce.report.shown_words import plural
 
     what = (
-        "the class stands" if plan.wer is None else f"WER against the elected transcript stays < {plan.wer:g}"
+        "the class does not change"
+        if plan.wer is None
+        else f"WER against the elected transcript stays < {plan.wer:g}"
     )
     head = f"{plan.model} behind {plan.defense}: {what}, each at confidence {1 - plan.alpha:g}; in % of "
     console.print(

@@ -1,4 +1,4 @@
-"""`sottovoce audit --dry-run`: what a plan would run, what that takes, and what is there already."""
+"""`sottovoce audit --dry-run`: what a plan would run, what that takes, and what is recorded already."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from sottovoce.targets.open_target import Openings
 
 LONGEST_TABLE = 40
-"""Attacks and defenses from which on a table has a row a defense."""
+"""With more attacks and defenses than this, a table has one row per defense."""
 MARKS = {"measured": "", "fewer steps": "~", "by comparison": "≈", "unknown": "?"}
 LEGEND = {
-    "~": "drawn out from fewer steps: at most that, where an attack stops by itself",
-    "≈": "by comparison with another defense",
-    "?": "not tried: no time, or it failed",
+    "~": "extrapolated from fewer steps; less if the attack stops early",
+    "≈": "estimated from another defense",
+    "?": "not measured: no time, or it failed",
 }
 
 
@@ -113,7 +113,7 @@ def show(console: Console, one: RunEstimate, workers: int, many: bool) -> None:
     title = f"{one.name}: {one.model}" if many and one.name != one.model else one.model
     console.print(f"\n[bold]{_escape(title)}[/bold] on {_escape(one.data)}, seed {one.seed}", highlight=False)
     if one.error:
-        console.print(f"[yellow]nothing of it will run[/yellow]: {_escape(one.error)}", soft_wrap=True)
+        console.print(f"[yellow]this run will fail[/yellow]: {_escape(one.error)}", soft_wrap=True)
         return
     recorded = one.recorded
     console.print(
@@ -225,7 +225,7 @@ def _sum_up(console: Console, found: list[RunEstimate], workers: int) -> None:
     console.print(
         f"in all {bound}{number(forward)} passes forward and {number(backward)} back, about {bound}"
         f"{span(total)} with {_count(workers, 'worker')} on {where}, {size(memory)} of memory each; measured "
-        "on a clip or two: read the time to a factor of two",
+        "on a clip or two, so the time may be off by a factor of two",
         soft_wrap=True,
         highlight=False,
     )

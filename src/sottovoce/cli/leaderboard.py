@@ -6,7 +6,7 @@ import json
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from sottovoce.leaderboard.claims.check_claim import ClaimVerdict
 
 MAKE = "site"
-TRUST = "Take parts of plugins that claims name."
-SHIPPED = "as the plan says, where that comes with sottovoce"
+TRUST = "Allow parts of plugins that claims name."
+SHIPPED = "the plan's, if it comes with sottovoce"
 NAMES = {"success": "success", "wer": "WER", "clean-accuracy": "accuracy", "clean-wer": "WER"}
 
 
 class Verbs(TyperGroup):
     """`leaderboard RUN...` is short for `leaderboard site RUN...`."""
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
             args = [MAKE, *args]
         return super().parse_args(ctx, args)
@@ -34,7 +34,7 @@ class Verbs(TyperGroup):
 
 app = typer.Typer(
     cls=Verbs,
-    help="Compare runs on one page, and check what others claim.\n\n"
+    help="Compare runs on one page, and check the claims of others.\n\n"
     "[bold]sottovoce leaderboard RUN...[/bold] is short for [bold]sottovoce leaderboard site RUN...[/bold]",
     rich_markup_mode="rich",
     no_args_is_help=True,
@@ -54,10 +54,11 @@ def make(
     out: Annotated[Path, typer.Option(help="Folder of the site.")] = Path("site"),
     trust: Annotated[bool, typer.Option("--trust", help=TRUST)] = False,
 ) -> None:
-    """Make a static site: a row a target and defense, worst cases with intervals, charts, plans and claims.
+    """Make a static site: one row per target and defense, with worst cases, intervals, charts and plans.
 
-    It opens from a file, without a network. Runs of one plan with different seeds become one row. Every row
-    is written as a claim too, a file of JSON in site/claims that others can check.
+    Open its index.html in a browser; it needs no network. Runs of one plan with different seeds share one
+    row. Every row is also written as a claim, a JSON file in site/claims that others can check with
+    `sottovoce leaderboard check`.
 
     Examples:
 
@@ -85,36 +86,40 @@ def check(
     claim: Annotated[Path, typer.Argument(metavar="CLAIM.json", help="A claim, as in site/claims.")],
     clips: Annotated[int, typer.Option(min=1, help="How many of its clips to run again.")] = 20,
     cells: Annotated[
-        int, typer.Option(min=0, help="Attacks at each budget, the strongest first; 0: all of the plan.")
+        int,
+        typer.Option(min=0, help="Attacks to run at each budget, the strongest first; 0: all of the plan."),
     ] = 3,
-    seed: Annotated[int, typer.Option(help="Draws the clips. The attacks keep the seed of the plan.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed that draws the clips. The attacks keep the seed of the plan.")
+    ] = 0,
     data: Annotated[
-        str | None, typer.Option(help="Its clips as you have them.", show_default=SHIPPED)
+        str | None,
+        typer.Option(help="Where you have its clips, as in `sottovoce audit`.", show_default=SHIPPED),
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Its model as you have it.", show_default=SHIPPED)] = None,
+    model: Annotated[str | None, typer.Option(help="Where you have its model.", show_default=SHIPPED)] = None,
     fit: Annotated[
         str | None,
         typer.Option(
-            help="Clips that universal attacks are fitted on, as you have them.", show_default=SHIPPED
+            help="Where you have the clips that universal attacks are fitted on.", show_default=SHIPPED
         ),
     ] = None,
     trust: Annotated[bool, typer.Option("--trust", help=TRUST)] = False,
     most_passes: Annotated[
-        int, typer.Option(min=1, help="Passes of the model that a check may take, by the attacks' settings.")
+        int, typer.Option(min=1, help="Refuse a check that would take more passes of the model than this.")
     ] = 2_000_000,
     device: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
     """Run a claim again on a sample of its clips, and say whether it holds.
 
-    A claim may come from a stranger. Its model and its clips are opened only where they come with sottovoce:
-    give your own words for others with --model and --data. A path, an address, a hub id or code anywhere else
-    in its plan is refused.
+    A claim may come from anyone. Its model and its clips are opened only if they come with sottovoce; name
+    your own copies of others with --model and --data. A path, an address, a hub id or code anywhere else in
+    its plan is refused.
 
-    A claim does not hold where the target breaks significantly more often than claimed: clip by clip (exact
-    sign test) or at the upper end of the claimed interval (exact binomial test), each at 5 %; or where clean
-    clips are heard differently. Exit codes: 0 it holds, 1 it does not or a budget could not be checked, 2 a
-    mistake in the claim or the command. What a check cannot look at, such as doubts, is named.
+    A claim does not hold if the target breaks significantly more often than claimed: clip by clip (exact sign
+    test) or at the upper end of the claimed interval (exact binomial test), each at the 5 % level; or if the
+    answers to clean clips differ. Exit codes: 0 it holds, 1 it does not or a budget could not be checked, 2 a
+    mistake in the claim or the command. What a check cannot cover, such as doubts, is listed.
 
     Example:
 
@@ -151,7 +156,7 @@ def check(
             console.print(note, style="yellow", soft_wrap=True, markup=False)
         for title in verdict.missing:
             console.print(f"{title}: not checked, no clip that ran again was judged", style="yellow")
-        console.print(f"not checked, as claimed: {', '.join(verdict.unchecked)}", style="dim", soft_wrap=True)
+        console.print(f"not checked: {', '.join(verdict.unchecked)}", style="dim", soft_wrap=True)
         console.print(f"{found.id}: {conclude(verdict)} on these clips", soft_wrap=True)
     if not verdict.holds:
         raise typer.Exit(1)

@@ -10,7 +10,7 @@ import typer
 from sottovoce.errors import InputError
 
 app = typer.Typer(
-    help="Ask people what they hear: make a study, open it to listeners, read the answers.",
+    help="Listening tests in the browser: make a study, serve it to listeners, analyse the answers.",
     rich_markup_mode="rich",
     no_args_is_help=True,
 )
@@ -20,54 +20,57 @@ app = typer.Typer(
 def new(
     study: Annotated[Path, typer.Argument(help="The study file to write, such as study.yaml.")],
     run: Annotated[
-        Path | None, typer.Option("--from", help="Folder of an audit: its clean and adversarial clips.")
+        Path | None, typer.Option("--from", help="Folder of an audit: take its clean and adversarial clips.")
     ] = None,
     clips: Annotated[
         Path | None,
         typer.Option(
-            help="Or clips of your own: a folder with clean/ and one folder a condition, class folders, a "
-            "CSV with the column path, or pairs to compare (a CSV with reference, a and b)."
+            help="Or clips of your own: a folder with clean/ and one folder per condition, class folders, a "
+            "CSV with the column path, or pairs to compare (a CSV with the columns reference, a and b)."
         ),
     ] = None,
     test: Annotated[
         str,
         typer.Option(
-            help="v6 (the experiment of Vadillo and Santana), naming, abx, same-different, mushra, "
+            help="v6 (the experiment of Vadillo and Santana 2020), naming, abx, same-different, mushra, "
             "preference or closer."
         ),
     ] = "abx",
     where: Annotated[
         list[str] | None,
         typer.Option(
-            help="Only clips of which this holds: level=high, class=yes, snr>=30, success=yes, cell=...; may "
-            "be repeated."
+            help="Take only clips that meet this condition: level=high, class=yes, snr>=30, success=yes, "
+            "cell=...; may be repeated."
         ),
     ] = None,
     limit: Annotated[
         int | None,
         typer.Option(
-            min=1, help="At most so many items, evenly over classes and levels.", show_default="by the test"
+            min=1,
+            help="Largest number of items, taken evenly over classes and levels.",
+            show_default="by the test",
         ),
     ] = None,
     level: Annotated[
-        str, typer.Option(help="The fact or figure of an audit that clips are reported by.")
+        str, typer.Option(help="Results are grouped by this fact or figure of the audit.")
     ] = "intensity",
     direction: Annotated[
         list[str] | None,
         typer.Option(
-            help="For same-different: how clips are changed, such as white+mp3; may be repeated.",
+            help="For same-different: the degradations, such as white+mp3; may be repeated.",
             show_default="drawn for each clip",
         ),
     ] = None,
     title: Annotated[str | None, typer.Option(help="What listeners read at the top.")] = None,
-    seats: Annotated[int, typer.Option(min=1, help="Listeners that the design is balanced over.")] = 18,
-    seed: Annotated[int, typer.Option(help="Every choice and order hangs on it.")] = 0,
-    force: Annotated[bool, typer.Option("--force", help="Replace a study that is there.")] = False,
+    seats: Annotated[
+        int, typer.Option(min=1, help="Number of listeners that the design is balanced for.")
+    ] = 18,
+    seed: Annotated[int, typer.Option(help="Seed of all choices and orders.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing study file.")] = False,
 ) -> None:
-    """Write a study file that can be edited, with the clips it plays beside it.
+    """Write a study file, which you can edit, and copy the clips that it plays beside it.
 
-    With --test v6 only clips count that the model got right before the attack and wrong after it, as in the
-    paper.
+    --test v6 takes only clips that the model got right before the attack and wrong after it, as in the paper.
 
     Examples:
 
@@ -81,26 +84,29 @@ def new(
     from sottovoce.listening.study.new_study import write_study
 
     if (run is None) == (clips is None):
-        raise InputError("expected --from RUN or --clips FOLDER, got both or neither; give one of them.")
+        raise InputError("give either --from RUN or --clips FOLDER.")
     conditions = list(where or [])
     if test == "v6":
         if run is None:
             raise InputError(
-                "expected --from RUN with --test v6, got --clips; take an audit, or naming and abx."
+                "--test v6 needs the clips of an audit: give --from RUN, or use --test naming or --test abx."
             )
         conditions += ["right=yes", "success=yes"]
     found = read_run(run, level) if run is not None else read_clips(clips or "")
     candidates = [one for one in found if isinstance(one, Candidate)]
     if conditions and not candidates:
-        raise InputError("expected --where with clips that have facts, got pairs; choose rows of the CSV.")
+        raise InputError(
+            "--where does not work with pairs, which have no facts; delete rows of the CSV instead."
+        )
     kept = keep(candidates, conditions) if candidates else []
     silent = 0
     if run is not None and not any(one.strip().startswith(("class", "label")) for one in conditions):
         kept, silent = leave_silence(kept)
         if not kept:
             raise InputError(
-                f"{run}: expected clips in which something is said, got {silent} of silence; attack others, "
-                "or ask for them with --where class=silence."
+                f"{run}: all {silent} clips are of the class silence; attack other clips, or ask for these "
+                "with "
+                "--where class=silence."
             )
     _, notes = write_study(
         study,
@@ -114,9 +120,7 @@ def new(
         force=force,
     )
     if silent:
-        notes.insert(
-            0, f"left out {silent} clips in which nothing is said; --where class=silence asks for them"
-        )
+        notes.insert(0, f"left out {silent} clips of the class silence; --where class=silence takes them")
     for note in notes[:-1]:
         typer.secho(f"note: {note}", fg="yellow")
     typer.echo(f"{study}: {notes[-1]}")

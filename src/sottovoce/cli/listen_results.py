@@ -1,4 +1,4 @@
-"""`sottovoce listen results` and `simulate`: what listeners said, and a dry run without any."""
+"""`sottovoce listen results` and `simulate`: what listeners answered, and a dry run without people."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STUDY = Annotated[Path, typer.Argument(help="The study file.")]
 DB = Annotated[
     str | None,
     typer.Option(
-        help="Where the answers are: sqlite:///FILE or postgresql://USER@HOST/NAME.",
+        help="Database of the answers: sqlite:///FILE or postgresql://USER@HOST/NAME.",
         show_default="SQLite beside the study file",
         envvar="SOTTOVOCE_DB",
     ),
@@ -48,28 +48,36 @@ def results(
     who: Annotated[
         str | None,
         typer.Option(
-            help="Whose answers: people, simulated, or mixed, which is labelled so.",
-            show_default="those there are; refused where there are both",
+            help="Whose answers: people, simulated, or mixed (labelled as such).",
+            show_default="whichever there are; an error if there are both",
         ),
     ] = None,
     unfinished: Annotated[
-        bool, typer.Option("--unfinished", help="Count sessions that were not finished as well.")
+        bool, typer.Option("--unfinished", help="Also count sessions that were not finished.")
     ] = False,
     ear: Annotated[
-        str, typer.Option(help="The ear whose P(heard) is held against the answers; none: do not ask one.")
+        str, typer.Option(help="The ear whose P(heard) is compared with the answers, or none.")
     ] = "learned",
     export: Annotated[
         Path | None,
-        typer.Option(help="Also write an answers folder for `sottovoce metric train`; a new one."),
+        typer.Option(
+            help="Also write the same-different answers to this new folder, for `sottovoce metric train`."
+        ),
     ] = None,
     any_version: Annotated[
-        bool, typer.Option("--any-version", help="Take answers to earlier versions of the study file too.")
+        bool, typer.Option("--any-version", help="Also take answers to earlier versions of the study file.")
     ] = False,
 ) -> None:
-    """Read the answers of a study: tables, figures, CSV and a report in one file.
+    """Analyse the answers to a study: tables, figures, CSV and a report in one file.
 
-    Only sessions that were finished and accepted count. Answers of simulated listeners are marked wherever
-    they stand, and never mixed with those of people unless you ask for it.
+    Only sessions that were finished and accepted count. Answers of simulated listeners are always marked as
+    such, and never mixed with those of people unless you ask for it.
+
+    Examples:
+
+    sottovoce listen results study.yaml
+
+    sottovoce listen results study.yaml --who simulated --ear none --out dry-run
     """
     from sottovoce.listening.analysis.jnd_searches import export as export_answers
     from sottovoce.listening.analysis.jnd_searches import sounds_of
@@ -97,38 +105,42 @@ def results(
     console.print(f"report: {escape(str(page))}", soft_wrap=True)
     if export is not None:
         if sounds is None:
-            raise InputError("expected same-different answers to export, got none; collect some first.")
+            raise InputError("--export: there are no same-different answers yet; collect some first.")
         console.print(f"{escape(str(export))}: {export_answers(found.rows, sounds, export)}", soft_wrap=True)
 
 
 def simulate(
     study: STUDY,
-    listeners: Annotated[int, typer.Option(min=1, help="How many take the study.")] = 18,
+    listeners: Annotated[int, typer.Option(min=1, help="Number of simulated listeners.")] = 18,
     db: DB = None,
     url: Annotated[
         str | None,
-        typer.Option(help="A server that runs already, instead of one for this run alone."),
+        typer.Option(help="Address of a running server, instead of one that is started for this."),
     ] = None,
     ear: Annotated[str, typer.Option(help="The ear they hear through.")] = "auditory",
     inattentive: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="The share that answers at random.")
+        float, typer.Option(min=0.0, max=1.0, help="Share of listeners who answer at random, 0 to 1.")
     ] = 0.1,
     d_prime: Annotated[
-        float | None, typer.Option(min=0.0, help="Of ABX, instead of what the ear says.")
+        float | None, typer.Option(min=0.0, help="Sensitivity d' in ABX, instead of what the ear predicts.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Every random number hangs on it.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
 ) -> None:
-    """Let simulated listeners take a study through its server: a dry run before people are asked.
+    """Let simulated listeners take a study through its server: a dry run before you invite people.
 
-    Their sessions are marked as simulated in the database, take no seat from people, and are never mixed
-    with theirs by mistake.
+    Their sessions are marked as simulated in the database, take no places from people, and are kept apart
+    from theirs in the results.
+
+    Example:
+
+    sottovoce listen simulate study.yaml --listeners 18 --inattentive 0.1
     """
     try:
         from sottovoce.listening.session import simulate as dry
     except ModuleNotFoundError as error:
         raise MissingExtra(f"{error.name} is not installed; use: pip install 'sottovoce[listen]'.") from None
     if url is not None and db is not None:
-        raise InputError("expected --url or --db, got both; a server that runs has a database of its own.")
+        raise InputError("give either --url or --db: a running server has its own database.")
     console = Console(highlight=False)
     with (
         _address(study, db, url, console) as (content, shelf, place),
@@ -194,8 +206,9 @@ def _open(path: Path, db: str | None, *, must_exist: bool) -> tuple[ListeningStu
     file = Path(url.removeprefix("sqlite:///"))
     if must_exist and url.startswith("sqlite:///") and not file.is_file():
         raise InputError(
-            f"{file}: expected the answers of a study, got no such file; serve the study first, or name its "
-            "database with --db."
+            f"{file}: there are no answers yet; run `sottovoce listen serve` first, or name the database "
+            "with "
+            "--db."
         )
     return content, open_engine(url)
 
@@ -206,11 +219,11 @@ def _read(engine: Engine, digest: str | None) -> list[AnswerRow]:
     rows = read_answers(engine, digest)
     if not rows and digest is not None and read_answers(engine):
         raise InputError(
-            "expected answers to this version of the study file and its clips, got answers to other versions "
-            "alone; put these back, or give --any-version."
+            "all answers are to another version of the study file or its clips; restore that version, or add "
+            "--any-version."
         )
     if not rows:
-        raise InputError("expected answers, got none; serve the study, or try `sottovoce listen simulate`.")
+        raise InputError("there are no answers yet; serve the study, or try `sottovoce listen simulate`.")
     return rows
 
 

@@ -9,12 +9,10 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from functools import cache, partial
 from ipaddress import ip_address
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
@@ -44,67 +42,72 @@ def serve(
     db: Annotated[
         str | None,
         typer.Option(
-            help="Where answers go: sqlite:///FILE or postgresql://USER@HOST/NAME.",
+            help="Database for the answers: sqlite:///FILE or postgresql://USER@HOST/NAME.",
             show_default="SQLite beside the study file",
             envvar="SOTTOVOCE_DB",
         ),
     ] = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen at; 0.0.0.0: all of this machine's.")
+        str, typer.Option(help="Network address to bind to; 0.0.0.0: all of this machine's.")
     ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port to listen at; 0: any that is free.")
-    ] = 8765,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to bind to; 0: any free port.")] = 8765,
     admin_token: Annotated[
         str | None,
         typer.Option(
-            help="Opens the results, 16 characters or more. In a variable it stays out of the process list.",
+            help="Password of the results page, 16 characters or more. Set it as a variable to keep it out "
+            "of the process list.",
             show_default="a new one, printed once",
             envvar="SOTTOVOCE_ADMIN_TOKEN",
         ),
     ] = None,
     frame: Annotated[
         list[str] | None,
-        typer.Option(help="A site that may show the page in a frame, such as https://www.mturkcontent.com."),
+        typer.Option(help="A site that may embed the page in a frame, such as https://www.mturkcontent.com."),
     ] = None,
     abandon_after: Annotated[
-        float, typer.Option(min=0.01, help="Hours without an answer until a seat goes to the next listener.")
+        float, typer.Option(min=0.01, help="Hours without an answer until a listener's place is given away.")
     ] = 2.0,
     expire_after: Annotated[
-        float, typer.Option(min=0.01, help="Days until a listener can no longer come back.")
+        float, typer.Option(min=0.01, help="Days after which a listener can no longer come back.")
     ] = 30.0,
     workers: Annotated[
         int | None,
         typer.Option(
             min=1,
             max=64,
-            help="Processes that serve listeners; more than one with PostgreSQL alone.",
-            show_default="1 with SQLite, with PostgreSQL one a core, 4 at most",
+            help="Number of server processes; more than one needs PostgreSQL.",
+            show_default="SQLite: 1; PostgreSQL: one per core, at most 4",
         ),
     ] = None,
     https: Annotated[
         bool,
         typer.Option(
-            "--https", help="Something before this server speaks HTTPS: do not warn; see also --proxy."
+            "--https", help="A proxy in front of this server speaks HTTPS: do not warn; see also --proxy."
         ),
     ] = False,
     host_name: Annotated[
         list[str] | None,
-        typer.Option(help="A name that listeners reach the server by, such as study.example.org."),
+        typer.Option(help="Host name under which listeners reach the server, such as study.example.org."),
     ] = None,
     proxy: Annotated[
         list[str] | None,
         typer.Option(
-            help="An address or network whose X-Forwarded-For is believed: of what stands before the server.",
-            show_default="none; with --https this machine",
+            help="Address or network of a reverse proxy whose X-Forwarded-For is trusted.",
+            show_default="none; with --https, this machine",
         ),
     ] = None,
-    joins: Annotated[int, typer.Option(min=1, help="New sessions an hour from one address.")] = 600,
-    connections: Annotated[int, typer.Option(min=1, help="Open connections from one address.")] = 1000,
+    joins: Annotated[int, typer.Option(min=1, help="Most new sessions per hour from one address.")] = 600,
+    connections: Annotated[int, typer.Option(min=1, help="Most open connections from one address.")] = 1000,
 ) -> None:
-    """Open a study to listeners, in a browser, and keep their answers.
+    """Serve a study to listeners' browsers, and store their answers.
 
-    Stop it with Ctrl+C; the same command goes on where it was, and so do listeners.
+    Stop it with Ctrl+C; the same command continues, and so can listeners.
+
+    Examples:
+
+    sottovoce listen serve study.yaml
+
+    sottovoce listen serve study.yaml --host 0.0.0.0 --https --host-name study.example.org
     """
     try:
         from sottovoce.listening.server.app import PAGE, make_app
@@ -123,9 +126,7 @@ def serve(
     limits = Limits(joins_an_hour=joins, connections=connections)
     guard = ConnectionLimits(limits, proxy or (LOOPBACK if https else ()))
     if not (PAGE / "index.html").exists():
-        raise StoreError(
-            f"{PAGE}: expected the page of listening tests, got nothing; install sottovoce again."
-        )
+        raise StoreError(f"{PAGE}: the listening page is missing; install sottovoce again.")
     url = db or default_url(study)
     size = count_workers(workers, url)
     engine = open_engine(url)
@@ -149,8 +150,9 @@ def serve(
         console.print(f"answers: {describe(engine)}", markup=False)
         if not https and not is_local(host):
             console.print(
-                f"warning: {host} can be reached by others, and this server speaks HTTP: whoever is between "
-                "can read and change what is said. Put something that speaks HTTPS before it.",
+                f"warning: {host} can be reached from outside, and this server speaks plain HTTP: anyone on "
+                "the way "
+                "can read and change answers. Put a proxy with HTTPS in front of it.",
                 style="yellow",
                 markup=False,
             )
@@ -158,7 +160,7 @@ def serve(
     finally:
         door.close()
         engine.dispose()
-    console.print("stopped; every answer that was acknowledged is kept.")
+    console.print("stopped; every answer that was confirmed to a listener is stored.")
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -170,9 +172,7 @@ def bind(host: str, port: int) -> socket.socket:
         door.bind((host, port))
     except OSError as error:
         door.close()
-        raise StoreError(
-            f"{host}:{port}: expected an address that is free, got: {error.strerror}; choose another --port."
-        ) from None
+        raise StoreError(f"cannot bind to {host}:{port}: {error.strerror}; choose another --port.") from None
     return door
 
 
@@ -181,8 +181,8 @@ def count_workers(asked: int | None, url: str) -> int:
     shared = not url.startswith("sqlite") and sys.platform != "win32"
     if not shared and asked not in (None, 1):
         raise InputError(
-            f"expected --workers 1, got {asked}; several processes need PostgreSQL (--db postgresql://...) "
-            "and a system other than Windows."
+            f"--workers {asked} needs PostgreSQL (--db postgresql://...), and does not work on Windows; "
+            "use --workers 1."
         )
     return asked or (min(MOST_WORKERS, os.cpu_count() or 1) if shared else 1)
 
@@ -195,11 +195,11 @@ def run(
     told: Callable[[], None],
     guard: ConnectionLimits,
 ) -> None:
-    """Serve until stopped: answers under way are finished first."""
+    """Serve until stopped: requests in progress are finished first."""
     from sottovoce.listening.server.server_processes import ServerProcesses
 
     _raise_limit()
-    # What is there by now stays: to look through it for rubbish, again and again, keeps listeners waiting.
+    # What is loaded by now stays: garbage collection over it again and again would keep listeners waiting.
     gc.collect()
     gc.freeze()
     # From here on connections wait instead of being refused.
@@ -260,9 +260,7 @@ def check_frames(frames: Sequence[str]) -> tuple[str, ...]:
             or frame != f"https://{parts.netloc}"
             or set(frame) & set(" ;,'")
         ):
-            raise InputError(
-                f"expected --frame such as https://www.mturkcontent.com, got {frame!r}; mend it."
-            )
+            raise InputError(f"expected --frame such as https://www.mturkcontent.com, got {frame!r}.")
     return tuple(frames)
 
 
@@ -283,15 +281,15 @@ def _cache(path: Path) -> Path:
 
 def _reporter(content: ListeningStudy, engine: Engine, folder: Path) -> Callable[[], str]:
     """Makes the report, one at a time and in a process of its own, on one core: listeners come first."""
-    import torch
+    from sottovoce.core.processes import spawned
 
     one, url = threading.Lock(), engine.url.render_as_string(hide_password=False)
     known: Known = {}
 
     def report() -> str:
-        alone = ProcessPoolExecutor(1, get_context("spawn"), torch.set_num_threads, (1,))
-        with one, alone as pool:
-            page, found = pool.submit(_report, content, url, folder, known).result()
+        with one, spawned(1) as submit:
+            page: str
+            page, found = submit(partial(_report, content, url, folder, known)).result()
             known.update(found)
         return page
 

@@ -1,4 +1,4 @@
-"""`sottovoce`: the verbs, and what a user's mistake looks like."""
+"""`sottovoce`: the verbs, and how mistakes are shown."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from sottovoce.cli.listen import app as listen
 from sottovoce.cli.listen_results import results, simulate
 from sottovoce.cli.listen_serve import serve
 from sottovoce.cli.measure import measure
-from sottovoce.cli.metric import app as metric
+from sottovoce.cli.metric_verbs import app as metric
 from sottovoce.cli.parts import parts
-from sottovoce.cli.study import app as study
+from sottovoce.cli.sparsity import sparsity
+from sottovoce.cli.study_verbs import app as study
+from sottovoce.cli.table import table
 from sottovoce.cli.train import app as train
 from sottovoce.cli.view import view
 from sottovoce.errors import DamagedFile, SottovoceError, StoreError
 
 app = typer.Typer(
-    help="Audit speech models: attack them, measure what was added and whether anyone would hear it, and "
-    "show it.\n\n"
+    help="Audit speech models: attack them, measure what was added and whether a person would hear it, and "
+    "write a report.\n\n"
     "Start with [bold]sottovoce audit[/bold]: it needs no data, no model and no network.",
     rich_markup_mode="rich",
     no_args_is_help=True,
@@ -33,7 +35,9 @@ app = typer.Typer(
 )
 app.command()(audit)
 app.command()(certify)
+app.command()(sparsity)
 app.command()(view)
+app.command()(table)
 app.command()(measure)
 app.command(name="parts")(parts)
 app.add_typer(leaderboard, name="leaderboard")
@@ -62,7 +66,7 @@ def _options(
 
 
 def main() -> None:
-    """Run a verb. A mistake is one line and exit code 2; a run that could not go on ends with 1."""
+    """Run a verb. A mistake prints one line and gives exit code 2; a run that could not continue gives 1."""
     try:
         app()
     except SottovoceError as error:
@@ -71,7 +75,7 @@ def main() -> None:
         )
         sys.exit(1 if isinstance(error, StoreError) and not isinstance(error, DamagedFile) else 2)
     except KeyboardInterrupt:
-        Console(stderr=True).print("stopped; give the same command again to go on where it was.")
+        Console(stderr=True).print("stopped; run the same command again to continue.")
         sys.exit(130)
 
 

@@ -1,4 +1,4 @@
-"""`sottovoce measure`: how a clip was changed, and whether anyone would hear it."""
+"""`sottovoce measure`: how a clip was changed, and whether a person would hear it."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 
 def measure(
-    clean: Annotated[Path, typer.Argument(help="The clip as it was, or a folder of clips.")],
+    clean: Annotated[Path, typer.Argument(help="The original clip, or a folder of clips.")],
     changed: Annotated[
-        Path, typer.Argument(help="The clip after the change, or a folder with files of the same names.")
+        Path, typer.Argument(help="The changed clip, or a folder with files of the same names.")
     ],
     metrics: Annotated[
         str,
         typer.Option(
-            help="Names with commas between them; `sottovoce parts metric` lists them. visqol, zimtohrli, "
-            "cdpam and dnsmos are measured only when named here.",
+            help="Names of metrics, separated by commas; `sottovoce parts metric` lists them. visqol, "
+            "zimtohrli, cdpam and dnsmos are measured only if named here.",
             show_default="all of audio",
         ),
     ] = "",
@@ -39,22 +39,22 @@ def measure(
         bool,
         typer.Option(
             "--align",
-            help="Undo a shift of up to a second and cut both clips to what they share. Takes clips of two "
-            "lengths, and of two rates: the changed one is then resampled.",
+            help="Undo a delay of up to a second and cut both clips to the part that they share. The clips "
+            "may differ in length, and in sample rate: the changed one is resampled.",
         ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
     table: Annotated[
-        Path | None, typer.Option("--csv", help="Write one line a pair to this file.", dir_okay=False)
+        Path | None, typer.Option("--csv", help="Write one line per pair to this file.", dir_okay=False)
     ] = None,
 ) -> None:
-    """Measure what changed between two clips: how loud it is, how much quality it costs, who would hear it.
+    """Measure the difference between two clips: how loud it is, what it does to quality, who would hear it.
 
-    SNR, norms, levels and masking compare sample by sample. PESQ, STOI, fwSSNR, CD and LLR rate quality,
-    after a shift between the clips is undone (`shift` tells it), and do not see a change of gain
-    (`loudness-change` does). A metric that cannot score a clip says why.
+    SNR (dB), norms, levels and masking compare sample by sample. PESQ, STOI, fwSSNR, CD and LLR rate quality;
+    they are measured after a delay between the clips is undone (`shift` reports it), and ignore a change of
+    gain (`loudness-change` measures it). A metric that cannot score a clip says why.
 
-    Two folders: files of the same name are pairs, and every figure is a mean with a 95 % interval. Exit
+    With two folders, files of the same name are pairs, and every figure is a mean with a 95 % interval. Exit
     codes: 0 done, 1 some pairs could not be measured, 2 a mistake in the command.
 
     Examples:
@@ -140,20 +140,21 @@ def _grid() -> Table:
 
 
 def _shifted(figures: PairFigures) -> list[str]:
-    """A warning where clips lie apart, which a sample by sample comparison takes for noise."""
+    """A warning if clips are delayed, which a sample by sample comparison takes for noise."""
     if "shift" not in figures.parts:
         return []
     count = sum(figures.value("shift", row) != 0.0 for row in range(len(figures.names)))
     if not count:
         return []
     return [
-        f"changed clips that are early or late: {count} of {len(figures.names)}. Quality is measured without "
-        "the shift, SNR, norms and masking with it; --align undoes it for all."
+        f"changed clips that are early or late: {count} of {len(figures.names)}. Quality is measured after "
+        "the "
+        "delay is undone, SNR, norms and masking before; --align undoes it for all."
     ]
 
 
 def _ears(figures: PairFigures) -> list[str]:
-    """Who taught the learned ear, so that nobody takes its P(heard) for that of people."""
+    """Whose answers the learned ear was trained on, so that its P(heard) is not taken for that of people."""
     from sottovoce.metrics.audibility import EarMetric
     from sottovoce.perception.ears.learned import Learned
 
@@ -170,7 +171,7 @@ def _left_out(alone: list[str]) -> list[str]:
     if not alone:
         return []
     names = ", ".join(alone[:3]) + (", ..." if len(alone) > 3 else "")
-    return [f"files without a partner of the same name, left out: {len(alone)} ({names})"]
+    return [f"left out, as the other folder has no file of the same name: {len(alone)} ({names})"]
 
 
 def _write(path: Path, figures: PairFigures) -> None:
@@ -186,9 +187,7 @@ def _write(path: Path, figures: PairFigures) -> None:
                 values = finite_values(figures, row).values()
                 writer.writerow([name, *("" if value is None else repr(value) for value in values), reasons])
     except OSError as error:
-        raise InputError(
-            f"expected a file to write to, got {str(path)!r} ({error}); check the path."
-        ) from None
+        raise InputError(f"cannot write {str(path)!r} ({error.strerror or error}); check the path.") from None
 
 
 def _show(value: float, unit: str) -> str:

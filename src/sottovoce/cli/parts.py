@@ -1,7 +1,7 @@
-"""`sottovoce parts`: what is in the box.
+"""`sottovoce parts`: the list of parts.
 
-What the parts that come with sottovoce say of themselves is kept in `parts.json`, so that listing them loads
-no torch; `tools/describe_parts.py` writes it anew. A plugin's parts are asked themselves.
+Descriptions of the parts that come with sottovoce are kept in `parts.json`, so that listing them does not
+load torch; `tools/describe_parts.py` regenerates it. Parts of plugins are imported.
 """
 
 from __future__ import annotations
@@ -27,7 +27,14 @@ def parts(
         str | None, typer.Argument(help="One kind only: attack, budget, transform, metric, ear ...")
     ] = None,
 ) -> None:
-    """List everything in the box with its settings: targets, attacks, budgets, metrics, ears, studies ..."""
+    """List all parts with their settings and defaults: targets, attacks, budgets, metrics, ears, studies ...
+
+    Examples:
+
+    sottovoce parts
+
+    sottovoce parts attack
+    """
     from sottovoce import registry
 
     kinds = [kind] if kind else registry.kinds()

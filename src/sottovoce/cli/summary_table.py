@@ -46,7 +46,8 @@ def summary_table(plan: Plan, summary: Summary) -> RenderableType:
 
 
 def _word_tables(plan: Plan, summary: Summary) -> list[RenderableType]:
-    """Error rate and success, first the one that answers the goals. Titles stand above, not to wrap."""
+    """Error rate and success, the one that fits the goals first. Titles are printed above, so as not to "
+    "wrap."""
     goals = {part.name for part in plan.every_goal}
     worse = any(item.has("wer") for item in summary.cells)
     evaded = "with more word errors than before" if worse else "whose transcript changes"
@@ -66,17 +67,19 @@ def _word_tables(plan: Plan, summary: Summary) -> list[RenderableType]:
 
 
 def speaker_table(plan: Plan, summary: Summary, told: Told) -> RenderableType:
-    """Speakers told right by the votes of their clips, or why that is not known."""
+    """Accuracy by speaker, by the votes of their clips, or why it is not known."""
     voted = as_summary(summary, told)
     if plan.clean:
         known = _clean(plan, _by_defense(voted), "clean-chance")
         return Text(
-            f"Speakers told right by the mean probability of their clips (clean-chance) in %: {known}"
+            f"Speakers classified correctly, by the mean probability of their clips (clean-chance), in %: "
+            f"{known}"
         )
     if not any("chance" in item.estimates for item in voted.cells):
         return Text(NO_SCORES, style="dim")
     title = (
-        f"Speakers that {plan.model} tells right under attack in %, by the mean probability of their clips; "
+        f"Speakers that {plan.model} classifies correctly under attack in %, by the mean probability of "
+        "their clips; "
         f"clean {_clean(plan, _by_defense(voted), 'clean-chance')}"
     )
     return RichGroup(Text(title, style="table.title"), *_tables(plan, voted, "chance"))
@@ -120,7 +123,7 @@ def _clean(plan: Plan, found: Mapping[str, Mapping[str, Estimate]], metric: str)
 
 
 def _tables(plan: Plan, summary: Summary, metric: str) -> list[RenderableType]:
-    """A table a defense, with its clean accuracy; their columns stand under each other."""
+    """One table per defense, with its clean accuracy; their columns line up."""
     rows = _rows(summary, metric)
     widths = [max((len(row.heads[place]) for row in rows), default=0) for place in range(3)]
     shown: list[RenderableType] = []
@@ -133,7 +136,7 @@ def _tables(plan: Plan, summary: Summary, metric: str) -> list[RenderableType]:
         shown.append(_table(plan, summary, [row for row in rows if row.defense == defense], widths))
     if any(row.heads[0] == ANY for row in rows):
         shown.append(
-            Text(f"{ANY}: each clip under the attack that did it most harm, noise left out", style="dim")
+            Text(f"{ANY}: each clip under the attack that harmed it most, without noise", style="dim")
         )
     return shown
 
@@ -202,7 +205,7 @@ def grid_table(runs: Mapping[str, tuple[Plan, Summary]]) -> RenderableType:
             before = [known for each in LEADS_CLEAN if (known := summary.clean.get(defense, {}).get(each))]
             clean = _percent(before[0] if before else None)
             rows.append([*map(Text, said), clean, *(worst.get(budget, NONE) for budget in budgets)])
-    title = "Worst case in %: each clip under the attack that did it most harm, with 95 % intervals"
+    title = "Worst case in %: each clip under the attack that harmed it most, with 95 % intervals"
     if not budgets:
         title = "Clean accuracy or WER in %, with 95 % intervals; nothing was attacked"
     table = WideTable([(name, 0) for name in heads], ["clean", *budgets], rows)
@@ -211,7 +214,7 @@ def grid_table(runs: Mapping[str, tuple[Plan, Summary]]) -> RenderableType:
 
 
 def _side_by_side(plan: Plan, summary: Summary) -> dict[tuple[str, str, str], list[ComparableCells]]:
-    """What stands in one row: groups that differ in the budget alone. A run without attacks has none."""
+    """The cells of one row: groups that differ only in the budget. A run without attacks has none."""
     rows: dict[tuple[str, str, str], list[ComparableCells]] = {}
     if plan.clean:
         return {(defense, "", "clean"): [] for defense in plan.every_defense}

@@ -1,4 +1,4 @@
-"""`sottovoce view`: look at a finished run, or at a folder of many."""
+"""`sottovoce view`: look at a finished run, or browse a folder of many."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ def view(
         ),
     ] = "runs",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="For a folder of many: where to serve; 0: any that is free.")
+        int,
+        typer.Option(min=0, max=65535, help="For a folder of many: the port to serve at; 0: any free port."),
     ] = 8765,
     browser: Annotated[bool, typer.Option(help="Open the report, or the list, in the browser.")] = True,
 ) -> None:
-    """Look at a run: print its table, write its report anew from the records, and open it.
+    """Look at a run: print its table, rewrite its report from the records, and open it.
 
-    A folder of many, such as runs/, is served to the browser of this machine alone: a list of runs, grids and
-    studies to search, their reports, and their records with the sounds.
+    A folder of many runs, such as runs/, is served to browsers on this machine only: a searchable list of
+    runs, grids and studies, their reports, and their records with the sounds.
 
     Examples:
 
@@ -59,7 +60,7 @@ def show(run: Path, browser: bool) -> None:
 
     folder = RunFolder(run)
     plan = folder.plan()
-    folder.about()  # a damaged one is told before anything is added up
+    folder.about()  # report a damaged file before anything is added up
     console = Console()
     summary = summarise(plan, folder.records())
     console.print(summary_table(plan, summary))
@@ -80,8 +81,8 @@ def serve(folder: Path, port: int, browser: bool) -> None:
 
     if not FolderContents(folder.resolve()).items():
         raise InputError(
-            f"expected the folder of a run with a plan.yaml, or one with runs below it, got {str(folder)!r}; "
-            "check the path."
+            f"{str(folder)!r} is not the folder of a run: it has no plan.yaml, and there are no runs "
+            "below it; check the path."
         )
     try:
         server = make_server(folder, port)

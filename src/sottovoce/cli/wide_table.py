@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -35,7 +35,7 @@ class WideTable:
         for places in fit_columns(widths, fixed, options.max_width - 2 + GAP):
             table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
             for place in places:
-                justify = "left" if place < fixed else "right"
+                justify: JustifyMethod = "left" if place < fixed else "right"
                 table.add_column(names[place], no_wrap=True, min_width=least[place], justify=justify)
             for row in self.rows:
                 table.add_row(*(row[place] for place in places))

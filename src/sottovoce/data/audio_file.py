@@ -1,6 +1,6 @@
 """Audio files: how long they are before they are decoded, their samples, and headers that do not fit.
 
-libsndfile corrects a wrong header without a word.
+libsndfile corrects a wrong header silently.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sottovoce.errors import InputError
 
 LONGEST_SECONDS = 1800.0
-"""A longer clip is refused where nobody says otherwise, before memory is taken for it."""
+"""The default limit: a longer clip is refused before memory is allocated for it."""
 _ORDER: dict[bytes, Literal["little", "big"]] = {
     b"RIFF": "little",
     b"RF64": "little",
@@ -23,7 +23,7 @@ _ORDER: dict[bytes, Literal["little", "big"]] = {
     b"RIFX": "big",
 }
 _OPEN = 0xFFFFFFFF
-"""The size of a chunk that was written before its end was known, or whose size stands in the chunk `ds64`."""
+"""The size of a chunk that was written before its end was known, or whose size is in the chunk `ds64`."""
 _MOST_CHUNKS = 1000
 
 
@@ -42,7 +42,7 @@ def read_audio(
     frames: int | None = None,
     longest_seconds: float = LONGEST_SECONDS,
 ) -> Recording:
-    """A file, or what was fetched of it, or a piece in its own samples. place: what messages call it."""
+    """An audio file, or a piece of it in its own samples. place: how messages name it."""
     # Imported here: clips from a pack do not need it.
     import soundfile
 
@@ -75,8 +75,7 @@ def check_length(place: str, samples: int, sample_rate: int, longest_seconds: fl
     if samples > longest_seconds * sample_rate:
         raise InputError(
             f"{place}: expected a clip of at most {longest_seconds:g} s, got {samples / sample_rate:.10g} s "
-            f"({samples} samples at {sample_rate} Hz); cut it into shorter clips, or raise the limit of an "
-            "audit with --longest."
+            f"({samples} samples at {sample_rate} Hz); cut it into shorter clips, or raise --longest."
         )
 
 

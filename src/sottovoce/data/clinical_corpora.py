@@ -44,7 +44,7 @@ def pcgita(path: str) -> Corpus:
 
     path: the folder above the tasks (`sentences/laura/sin_normalizar/pd/AVPEPUDEA0001_laura.wav` and the
     like). Ten sentences and the read text are taken; `DIR#monologue,words` takes other tasks and `DIR#all`
-    every one. Who is a control is told by the C in AVPEPUDEAC0001, and the folders must agree. Of recordings
+    every one. The C in AVPEPUDEAC0001 marks a control, and the folders must agree. Of recordings
     that are there both as they were and scaled, those as they were are taken.
     """
     name, _, tasks = path.partition("#")
@@ -62,8 +62,8 @@ def pcgita(path: str) -> Corpus:
     if not kept:
         there = ", ".join(sorted({_task(file, root) or "(none)" for file in found}))
         raise InputError(
-            f"{root}: expected the tasks {', '.join(wanted)}, got {there}; name those you want as in "
-            f"pcgita:{name}#monologue, or #all."
+            f"{root}: expected the tasks {', '.join(wanted)}, got {there}; name the tasks that you want, "
+            f"such as pcgita:{name}#monologue, or #all."
         )
     whole = _without_scaled(kept, root)
     notes = [f"tasks {', '.join(sorted({_task(file, root) or 'all' for file in whole}))}"]
@@ -108,7 +108,7 @@ def clinical(corpus: Corpus) -> Corpus:
             others = "; ".join(f"for {label} {', '.join(words[1:])}" for label, words in WORDS.items())
             raise InputError(
                 f"corpus {corpus.name!r}, clip {entry.id!r}: expected the label {CONTROL} or {PATHOLOGICAL}, "
-                f"got {entry.label!r}; rename it in the table (also understood: {others})."
+                f"got {entry.label!r}; correct the table (also understood: {others})."
             )
     renamed = (replace(entry, label=names[entry.label.strip().lower()]) for entry in corpus)
     return replace(corpus, entries=tuple(renamed))
@@ -123,8 +123,8 @@ def _subject(file: Path, root: Path) -> Entry:
     said = {own for own, words in WORDS.items() for part in folders if _plain(part) in words}
     if said and said != {label}:
         raise InputError(
-            f"{file}: expected a {label} speaker in a folder of that label, got {min(said - {label})}; move "
-            "the recording, or list the files in a CSV with the columns path, speaker and label."
+            f"{file}: a {label} speaker is in a folder labelled {min(said - {label})}; move the recording, "
+            "or list the files in a CSV with the columns path, speaker and label."
         )
     place = [part for part in folders if not any(_plain(part) in words for words in WORDS.values())]
     facts = {"speaker": speaker, "language": "es", "task": _task(file, root)}

@@ -51,7 +51,7 @@ class ClipPiece(NamedTuple):
 @final
 @dataclass(frozen=True)
 class ProxySpeaker:
-    """Someone to be in the proxy. group: the corpus and, where known, the sex: halves are drawn within it.
+    """A speaker of the proxy. group: the corpus and, where known, the sex: halves are drawn within it.
 
     voice: shared by the two speakers of a pair.
     """
@@ -70,13 +70,16 @@ def proxy(
     seed: int = 0,
     paired: bool | None = None,
 ) -> Corpus:
-    """Speakers of any corpora as "control" and "pathological", half and half: a PROXY, with no patient in it.
+    """Speakers of any corpora as "control" and "pathological", half and half: a PROXY, without any patient.
 
     data: a corpus as the command line names it, or several joined by "+", such as
-    `librispeech:DIR+speechcommands:DIR`; the speech that sottovoce ships if not given. Speakers are told by
-    the fact "speaker", in Speech Commands by the file's name. severity: of the pathological, 0 to 1.
-    paired: every voice twice, as a control and as a pathological speaker, who are never in two splits of a
-    study; so it is with the shipped speech, which has too few voices for halves, if nothing is said.
+        `librispeech:DIR+speechcommands:DIR`; without it, the speech that sottovoce ships. Speakers are those
+        of the fact "speaker", or in Speech Commands of the file's name.
+    speakers: at most so many.
+    severity: the range, within 0 to 1, from which each pathological speaker draws one.
+    seed: of the draws.
+    paired: use every voice twice, as a control and as a pathological speaker, who are never in two splits of
+        a study; without it, only the shipped speech is paired, which has too few voices for halves.
     """
     found = [one for spec in _specs(data or SHIPPED) for one in _speakers(open_corpus(spec))]
     draws = Draws(seed, ("proxy",))
@@ -96,7 +99,7 @@ def proxy(
 
 
 def _specs(data: str) -> list[str]:
-    """Corpora joined by "+"; a "+" in a path stays, for what follows it is no corpus."""
+    """Corpora joined by "+"; a "+" in a path stays, because no corpus name follows it."""
     names = "|".join(map(re.escape, registry.names("corpus")))
     return re.split(rf"\+(?=(?:{names})(?:[:+]|$))", data)
 
@@ -166,7 +169,7 @@ def _samples(entry: Entry) -> int:
 def _choose(found: Sequence[ProxySpeaker], count: int, draws: Draws) -> list[ProxySpeaker]:
     """At most `count` speakers, as many of each group as of any other while they last, in the old order."""
     if count < 2:
-        raise InputError(f"expected 2 speakers or more, got {count}; one of each label is the least.")
+        raise InputError(f"expected 2 speakers or more, one of each label, got {count}.")
     turns = sorted(
         (turn, group, place)
         for group, places in _grouped(found).items()

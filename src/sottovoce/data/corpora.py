@@ -22,9 +22,15 @@ FACTS = ("speaker", "language", "split")
 
 
 def open_corpus(spec: str) -> Corpus:
-    """A corpus as the command line names it: "embedded", "folder:DIR", "speechcommands:DIR", or a path.
+    """A corpus as `--data` names it: a registered name, NAME:ARGUMENT, a folder, a CSV file, or a URL.
 
-    A path may be a URL that fsspec knows, such as s3://BUCKET/DIR; see `sottovoce.data.remote_corpora`.
+    "embedded", "prompts:en" and "strings" are shipped; "folder:DIR" and a mere path expect CLASS/clip.wav;
+    a .csv file has the columns path and label; a URL is one that fsspec knows, such as s3://BUCKET/DIR (see
+    `sottovoce.data.remote_corpora`). `sottovoce parts corpus` lists all names.
+
+    >>> corpus = sv.data.open_corpus("prompts:en")
+    >>> {entry.facts["language"] for entry in corpus}
+    {'en'}
     """
     if "://" in spec:
         # Imported here: it opens what is described below.
@@ -46,7 +52,8 @@ def open_corpus(spec: str) -> Corpus:
         raise InputError(f"{spec}: expected a folder or a .csv file, got {got}; check the path.")
     if not colon and not get_close_matches(name, registry.names("corpus"), cutoff=0.7):
         raise InputError(
-            f"unknown corpus {name!r}: no such folder, and no corpus of that name; check the path."
+            f"unknown corpus {name!r}: there is neither a corpus nor a folder of that name; check the "
+            "path, or list the corpora with `sottovoce parts corpus`."
         )
     raise UnknownName("corpus", name, registry.names("corpus"))
 
@@ -80,6 +87,7 @@ def table(path: str) -> Corpus:
 
 
 def read_table(path: Path, name: str, note: str = "") -> Corpus:
+    """The corpus of a CSV file, named `name`."""
     if not os.path.isfile(path):
         raise InputError(f"{path}: expected a CSV file, got no such file; check the path.")
     with path.open(encoding="utf-8-sig", newline="") as file:
@@ -93,7 +101,7 @@ def entries_of(file: Iterable[str], path: Path, place: str = "") -> Iterator[tup
 
 
 def files_absent(entries: Sequence[Entry]) -> list[str]:
-    """Files of a list that are not there."""
+    """The files of a list that do not exist."""
     return [str(entry.path) for entry in entries if not _may_be_there(entry.path)]
 
 
@@ -112,7 +120,7 @@ def of_lines(
     note: str = "",
     absent: Callable[[Sequence[Entry]], list[str]] = files_absent,
 ) -> Corpus:
-    """The corpus that a file lists, line by line, with ids that differ and files that are there."""
+    """The corpus that a file lists line by line; ids must differ, and the files must exist."""
     entries = []
     places: dict[str, int] = {}
     for line, entry in lines:
@@ -135,19 +143,20 @@ def of_lines(
 
 
 def lhotse_module(module: str) -> Any:
-    """A module of lhotse, or what to install."""
+    """A module of lhotse, or an error that says what to install."""
     try:
         # A module of a package that failed to load can be found all the same; the package fails each time.
         import_module("lhotse")
         return import_module(module)
     except ImportError as error:
         raise MissingExtra(
-            f"LibriSpeech and Speech Commands as downloaded are read by the package lhotse, got {error}; "
-            'pip install "sottovoce[corpora]".'
+            f"LibriSpeech and Speech Commands as downloaded need the package lhotse, got {error}; pip "
+            'install "sottovoce[corpora]".'
         ) from error
 
 
 def call_corpus(name: str, arguments: list[str]) -> Corpus:
+    """The corpus of a registered name, called with the arguments that follow its name."""
     maker = registry.find("corpus", name)
     try:
         inspect.signature(maker).bind(*arguments)
@@ -155,7 +164,7 @@ def call_corpus(name: str, arguments: list[str]) -> Corpus:
         takes = list(inspect.signature(maker).parameters)
         usage = f"{name}:{takes[0].upper()}" if takes else name
         raise InputError(
-            f"corpus {name!r}: expected {usage!r}, got {':'.join([name, *arguments])!r}; write it so."
+            f"corpus {name!r}: expected {usage!r}, got {':'.join([name, *arguments])!r}."
         ) from None
     corpus: Corpus = maker(*arguments)
     return corpus
@@ -175,7 +184,7 @@ def _rows(file: Iterable[str], place: str) -> Iterator[tuple[int, dict[str, str]
             yield reader.line_num, {key: value for key, value in row.items() if isinstance(value, str)}
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(
-            f"{place}: expected CSV in UTF-8, got other bytes ({error}); save it as UTF-8."
+            f"{place}: expected a CSV file in UTF-8, got something else ({error}); save it as UTF-8."
         ) from error
 
 
@@ -190,7 +199,7 @@ def _entry_of_row(path: Path, place: str, line: int, row: dict[str, str]) -> Ent
 
 
 def _below(file: Path, root: Path) -> Path:
-    """A file by its way from a folder on, where it lies below it, however the two are written."""
+    """The path of a file relative to a folder that holds it, however the two are written."""
     if file.is_absolute():
         for one, other in ((file, root.absolute()), (file.resolve(), root.resolve())):
             if one.is_relative_to(other):
@@ -199,6 +208,7 @@ def _below(file: Path, root: Path) -> Path:
 
 
 def existing_folder(path: str) -> Path:
+    """A folder by its path, or `InputError` where it is none."""
     root = Path(path).expanduser()
     if not os.path.isdir(root):
         got = "a file" if os.path.isfile(root) else "no such folder"
@@ -236,9 +246,10 @@ def _left_out(root: Path, classes: list[Path]) -> str:
     others = [one for place in (root, *classes) for one in _visible(place) if one.is_file()]
     clips = {file for one in classes for file in audio_in(one)}
     names = [readable(one.relative_to(root).as_posix()) for one in others if one not in clips]
-    return f"left out {len(names)} files that are no clips of a class ({some(names)})" if names else ""
+    return f"left out {len(names)} files that are not clips of a class ({some(names)})" if names else ""
 
 
 def some(names: Iterable[str]) -> str:
+    """The first five names as text, and how many more there are."""
     names = list(names)
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -1,8 +1,8 @@
-"""A dysarthria-like transform of healthy speech: no stand-in for patients, but a known change to detect.
+"""A dysarthria-like transform of healthy speech: it does not represent patients, but is a known change.
 
-Eight things that clinicians hear and that have an acoustic measure are changed on a source and a filter
-(`source_filter`). Whoever is to sound healthy goes through the same analysis and synthesis with settings from
-the healthy range: otherwise a detector would hear the vocoder and not the voice.
+Eight signs that clinicians hear and that have an acoustic measure are changed on a source and a filter
+(`source_filter`). Healthy speakers go through the same analysis and synthesis with settings from the healthy
+range: otherwise a detector would hear the vocoder and not the voice.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Voice:
         for item in fields(self):
             value, (least, most) = getattr(self, item.name), LIMITS[item.name]
             if not least <= value <= most:
-                raise InputError(f"expected {item.name} in [{least:g}, {most:g}], got {value:g}; change it.")
+                raise InputError(f"{item.name}: expected {least:g} to {most:g}, got {value:g}.")
 
 
 LIMITS = {
@@ -104,7 +104,7 @@ SEVERE = {
     "breath_db": -6.0,  # a markedly breathy voice: as low as hoarse voices are measured
     "loudness_range": 0.4,  # monoloudness
 }
-"""Where severity 1 lies; severity s is that share of the way there from a healthy draw."""
+"""The settings at severity 1; severity s is that share of the way to them from a healthy voice."""
 
 _REACH = round(SAMPLE_RATE / LOWEST_HZ)
 # Pulses are laid to a quarter of a sample: whole samples would be a jitter of 0.5 % at 200 Hz.
@@ -118,7 +118,7 @@ SPREAD = 0.15
 def draw_voice(severity: float, source: np.random.Generator) -> Voice:
     """The settings of one speaker: healthy at severity 0, and at 1 about `SEVERE`."""
     if not 0 <= severity <= 1:
-        raise InputError(f"expected a severity in [0, 1], got {severity:g}; 0 is healthy.")
+        raise InputError(f"severity: expected 0 (healthy) to 1, got {severity:g}.")
     chosen = {}
     for name, (low, high) in HEALTHY.items():
         healthy, spread = source.uniform(low, high), source.normal(0, SPREAD)
@@ -131,7 +131,7 @@ def render(waveform: Floats, voice: Voice, source: np.random.Generator) -> Float
     """Speech at 16 kHz, `(time,)`, in that voice: on the 16-bit grid, and as loud as before."""
     if waveform.ndim != 1 or not len(waveform) or not np.isfinite(waveform).all():
         raise InputError(
-            f"expected finite samples (time,), got {waveform.shape} with or without NaN; mend the clip."
+            f"expected finite samples of shape (time,), got shape {waveform.shape}, or NaN or infinity."
         )
     speech = analyse(waveform)
     clock = _clock(speech, voice, len(waveform))
@@ -179,7 +179,8 @@ def _evened(speech: Speech, share: float) -> Floats:
     contour = gaussian_filter1d(speech.level_db, 8.0, mode="nearest")
     away = np.clip(contour - contour[audible].mean(), -15.0, 15.0)
     change_db = gaussian_filter1d(np.where(audible, (share - 1) * away, 0.0), 4.0, mode="nearest")
-    return 10 ** (change_db / 20)
+    found: Floats = 10 ** (change_db / 20)
+    return found
 
 
 def _excite(speech: Speech, voice: Voice, clock: Floats, source: np.random.Generator) -> Floats:
@@ -252,13 +253,15 @@ def _pitch(speech: Speech, share: float) -> Floats:
         return np.full(len(speech), LOWEST_HZ)
     logs = np.log(np.where(speech.voiced, speech.f0_hz, 1.0))
     mean = logs[speech.voiced].mean()
-    return np.exp(np.where(speech.voiced, mean + share * (logs - mean), mean))
+    found: Floats = np.exp(np.where(speech.voiced, mean + share * (logs - mean), mean))
+    return found
 
 
 def _breath(made: Floats, voiced: NDArray[np.bool_], level_db: float, source: np.random.Generator) -> Floats:
     """White noise that follows the power of the voice; the filter gives it the colour of the speech."""
     power = uniform_filter1d(np.where(voiced, made**2, 0.0), SAMPLE_RATE // 40, mode="constant")
-    return 10 ** (level_db / 20) * np.sqrt(np.maximum(power, 0.0)) * source.standard_normal(len(made))
+    gain: Floats = 10 ** (level_db / 20) * np.sqrt(np.maximum(power, 0.0))
+    return gain * source.standard_normal(len(made))
 
 
 def _on_grid(waveform: Floats) -> Floats:

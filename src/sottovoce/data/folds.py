@@ -1,4 +1,4 @@
-"""Speakers shared out for training, validation and test, so that none is in two of them."""
+"""Speakers divided into training, validation and test, so that none is in two of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPLITS = ("train", "valid", "test")
 VOICE = "voice"
 """The fact that names the voice of speakers who share one, such as both of a pair in a proxy."""
 LEAST_FOLDS = 3
-"""One tests, one validates, the rest train."""
+"""One fold for testing, one for validation, the rest for training."""
 
 
 @final
@@ -29,18 +29,18 @@ class Split:
     test: frozenset[str]
 
     def check(self) -> Split:
-        """Itself, or an error that names a speaker who is in two parts, or a part with nobody in it."""
+        """Return itself, or raise an error that names a speaker in two parts, or a part without speakers."""
         for one, other in combinations(fields(self), 2):
             both = getattr(self, one.name) & getattr(self, other.name)
             if both:
                 raise InputError(
-                    f"expected every speaker in one split, got {min(both)!r} in {one.name} and {other.name}; "
-                    "move all clips of a speaker into one."
+                    f"expected each speaker in one split, got {min(both)!r} in {one.name} and {other.name}; "
+                    "move all clips of a speaker into one split."
                 )
         for part in fields(self):
             if not getattr(self, part.name):
                 raise InputError(
-                    f"expected speakers in train, valid and test, got none in {part.name}; add some there."
+                    f"expected speakers in train, valid and test, got none in {part.name}; add some."
                 )
         return self
 
@@ -94,7 +94,8 @@ def given_split(corpus: Corpus) -> Split:
         name = entry.facts.get("split", "")
         if not name:
             raise InputError(
-                f"clip {entry.id!r}: expected a split, got none; name one for all clips or for none."
+                f"clip {entry.id!r}: expected a split, because other clips have one, got none; name a split "
+                "for all clips, or for none."
             )
         if name not in parts:
             raise UnknownName("split", name, SPLITS)
@@ -105,8 +106,8 @@ def given_split(corpus: Corpus) -> Split:
         part = split.part_of(speaker)
         if heard.setdefault(voice, part) != part:
             raise InputError(
-                f"expected every voice in one split, got {voice!r} in {heard[voice]} and {part}; move all "
-                "speakers of a voice into one."
+                f"expected each voice in one split, got {voice!r} in {heard[voice]} and {part}; move all "
+                "speakers of a voice into one split."
             )
     return split
 
@@ -130,7 +131,7 @@ def speaker_labels(corpus: Corpus) -> dict[str, str]:
         if label != entry.label:
             raise InputError(
                 f"corpus {corpus.name!r}: expected one label for each speaker, got {label!r} and "
-                f"{entry.label!r} for {speaker!r} (clip {entry.id!r}); mend the labels or the speakers."
+                f"{entry.label!r} for {speaker!r} (clip {entry.id!r}); correct the labels or the speakers."
             )
     return found
 
@@ -146,7 +147,7 @@ def _spoken(corpus: Corpus) -> Iterator[tuple[str, Entry]]:
         if not speaker:
             raise InputError(
                 f"corpus {corpus.name!r}, clip {entry.id!r}: expected a speaker, got none; add a column "
-                "speaker, for clips of one speaker must not be in two splits."
+                "speaker, because clips of one speaker must not be in two splits."
             )
         yield speaker, entry
 
@@ -168,7 +169,8 @@ def _counts(labels: Mapping[str, str], units: Iterable[Sequence[str]]) -> Counte
 def _check_folds(counts: Counter[str], folds: int) -> None:
     if folds < LEAST_FOLDS:
         raise InputError(
-            f"expected {LEAST_FOLDS} folds or more, got {folds}; one tests, one validates, the rest train."
+            f"folds: expected {LEAST_FOLDS} or more, got {folds}; one is for testing, one for validation, "
+            "the rest for training."
         )
     if len(counts) < 2:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Labels and what a model can say: clips whose label it has no class for are found before anything runs."""
+"""Labels against what a model can say: clips with a label that it has no class for are found first."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from dataclasses import replace
 from typing import Literal, NamedTuple, get_args
 
 from sottovoce.core.target import Scores, Target
+from sottovoce.data.corpora import open_corpus
 from sottovoce.data.load import Corpus, Entry
 from sottovoce.errors import InputError, UnknownName
 
 Unlabelled = Literal["refuse", "skip"]
-"""What becomes of clips whose label the model has no class for: nothing runs, or the others do."""
+"""What happens to clips with a label that the model has no class for: nothing runs, or they are left out."""
+OWN = "embedded"
+"""The clips that come with sottovoce for the kind of model that is asked."""
 MOST_LISTED = 40
 LONGEST_LABEL = 60
 
@@ -26,6 +29,16 @@ class Settled(NamedTuple):
     def reasons(self) -> dict[str, str]:
         """Why each clip was left out, by its id."""
         return {entry.id: f"the model has no class {_short(entry.label)!r}" for entry in self.skipped}
+
+
+def open_clips(data: str, target: Target) -> Corpus:
+    """A corpus by name; `OWN` are the clips that come with sottovoce for the kind of model under audit."""
+    return open_corpus(target.clips if data == OWN else data)
+
+
+def open_settled(data: str, target: Target, labels: str) -> Settled:
+    """The same with labels that the model has a class for; clips with others are refused or left out."""
+    return settle_labels(open_clips(data, target), target, labels)
 
 
 def settle_labels(
@@ -75,7 +88,7 @@ def _is_known(target: Target, label: str) -> bool:
         target.check_labels([label])
     except InputError:
         return False
-    # Whatever else someone's own target raises over a label is the failure of its clips.
+    # Any other error that a user's target raises over a label counts as a failure of its clips.
     except Exception:
         return True
     return True
@@ -84,7 +97,7 @@ def _is_known(target: Target, label: str) -> bool:
 def _refuse(corpus: Corpus, target: Target, unknown: Counter[str]) -> InputError:
     classes = target.says == "class"
     wanted = "labels that the model has a class for" if classes else "texts that the model can write"
-    known = f" Its classes: {_some(target.power(Scores).classes)}." if target.offers(Scores) else ""
+    known = f" Its classes: {_some(target.capability(Scores).classes)}." if target.offers(Scores) else ""
     left = len(corpus) - unknown.total()
     skip = f"Add --labels skip to run the other {left}, or give" if left else "Give"
     return InputError(

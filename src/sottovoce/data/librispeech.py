@@ -61,7 +61,8 @@ def _utterances(subset: Path) -> Iterator[Entry | None]:
                 found = recipe.parse_utterance(subset, line, {})
             except ValueError as error:
                 raise InputError(
-                    f"{file}, line {number}: expected an id and a transcript, got {line!r}; mend that line."
+                    f"{file}, line {number}: expected an id and a transcript, got {line!r}; correct that "
+                    "line."
                 ) from error
             except broken as error:
                 raise InputError(
@@ -83,8 +84,8 @@ def _table(path: Path) -> Iterator[tuple[int, Entry]]:
                 continue
             if len(row) != len(COLUMNS) or not row[0].strip() or not row[4].strip():
                 raise InputError(
-                    f"{path}, line {line}: expected {', '.join(COLUMNS)}, separated by tabs, got "
-                    f"{len(row)} columns or an empty path or text; mend that line."
+                    f"{path}, line {line}: expected {', '.join(COLUMNS)}, separated by tabs, got {len(row)} "
+                    "columns or an empty path or text; correct that line."
                 )
             audio, speaker, _, _, text = (value.strip() for value in row)
             place = path.parent / audio

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import NamedTuple, TypeVar, final
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from sottovoce.data.audio_file import LONGEST_SECONDS, check_length, read_audio
 from sottovoce.data.audio_file import Recording as Recording
 from sottovoce.errors import InputError, SottovoceError
 
+Item = TypeVar("Item")
 _LONGEST_PLACE = 300
 _STEPS = 32768
 # Lossy decoders and float masters run a little over full scale; past 6 dB the file has another scale.
@@ -30,11 +31,17 @@ _LOUDEST_PEAK = 2.0
 @final
 @dataclass(frozen=True, eq=False)
 class Clip:
-    """One mono clip with its label.
+    """One mono clip with its label, as `Corpus.load` and `load_clip` give it.
 
-    waveform: `(time,)` float32 on the 16-bit grid: multiples of 1/32768 in [-1, 1).
-    loaded: what was done on the way in, such as "resampled from 44100 Hz; rounded to 16 bits".
+    waveform: `(time,)` float32 in [-1, 1), in steps of 1/32768.
+    sample_rate: in Hz.
+    label: the true class, or for a recogniser the true text.
+    loaded: what was done while loading, such as "resampled from 44100 Hz; rounded to 16 bits".
     facts: what else is known, such as "speaker" and "language".
+
+    >>> clip = sv.data.Clip("one", torch.zeros(16000), 16000, "silence", facts={"speaker": "ann"})
+    >>> len(clip.waveform) / clip.sample_rate, clip.label  # seconds
+    (1.0, 'silence')
     """
 
     id: str
@@ -62,9 +69,18 @@ class BoundedSource(ABC):
 @final
 @dataclass(frozen=True)
 class Entry:
-    """A clip that is yet to be loaded: a file, or `frames` samples of it from `start` on.
+    """A clip that is not loaded yet: a file, or `frames` samples of it from `start` on.
 
-    source: gives the samples where `path` is no audio file but a pack, or the name of what makes them.
+    path: of the audio file, or of the pack that `source` reads from.
+    label: the true class, or for a recogniser the true text.
+    start, frames: a piece of the file, in its own samples; None: to its end.
+    facts: what else is known, such as "speaker" and "language".
+    source: gives the samples where `path` is not an audio file.
+
+    >>> from pathlib import Path
+    >>> entry = sv.data.Entry("yes-1", Path("clips/yes-1.wav"), "yes", start=16000, frames=8000)
+    >>> entry.id, entry.label, entry.frames
+    ('yes-1', 'yes', 8000)
     """
 
     id: str
@@ -111,7 +127,7 @@ class Failure:
 
 
 class Chunk(NamedTuple):
-    """A few clips in memory, and those that should have been among them."""
+    """A few loaded clips, and the clips of the same part of the list that could not be loaded."""
 
     clips: list[Clip]
     failures: list[Failure]
@@ -122,7 +138,15 @@ class Chunk(NamedTuple):
 class Corpus:
     """A named list of clips. Audio is read when it is asked for, and can be asked for again.
 
+    entries: at least one, with ids that differ.
     note: what a reader of a report should know about the choice of clips.
+
+    >>> corpus = sv.data.open_corpus("embedded").limit(12)  # as many of each word, while they last
+    >>> len(corpus), corpus.labels[:2]
+    (12, ('down', 'go'))
+    >>> clip = corpus.load(corpus.entries[0], sample_rate=16000)
+    >>> clip.sample_rate
+    16000
     """
 
     name: str
@@ -137,8 +161,8 @@ class Corpus:
         for entry in self.entries:
             if not entry.id:
                 raise InputError(
-                    f"corpus {self.name!r}: expected an id of every clip, got an empty one for {entry.path}; "
-                    "give it one in an id column."
+                    f"corpus {self.name!r}: expected an id for every clip, got an empty one for "
+                    f"{entry.path}; fill in the id column."
                 )
             twin = seen.setdefault(entry.id, entry)
             if twin is not entry:
@@ -165,9 +189,7 @@ class Corpus:
         A larger count adds clips and drops none.
         """
         if count < 1:
-            raise InputError(
-                f"corpus {self.name!r}: expected a limit of 1 clip or more, got {count}; raise it."
-            )
+            raise InputError(f"corpus {self.name!r}: expected a limit of 1 clip or more, got {count}.")
         if count >= len(self):
             return self
         spoken = 2 * len(self.labels) > len(self) and all("speaker" in entry.facts for entry in self)
@@ -189,7 +211,7 @@ class Corpus:
     ) -> Iterator[Chunk]:
         """All clips, `size` entries at a time; a clip that cannot be loaded is a failure, not the end."""
         if size < 1:
-            raise InputError(f"expected chunks of 1 clip or more, got {size}; raise it.")
+            raise InputError(f"expected chunks of 1 clip or more, got {size}.")
         for first in range(0, len(self), size):
             chunk = Chunk([], [])
             for entry in self.entries[first : first + size]:
@@ -201,12 +223,25 @@ class Corpus:
 
 
 def readable(path: str) -> str:
-    """A path as text that can be written down: bytes that are no UTF-8 become \\xNN."""
+    r"""A path as printable text: bytes that are not UTF-8 become \xNN."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
+def spread(items: Sequence[Item], count: int) -> list[Item]:
+    """At most `count` of the items, evenly over all of them: neighbours are often of one class."""
+    if len(items) <= count:
+        return list(items)
+    return [items[place * len(items) // count] for place in range(count)]
+
+
 def collate(clips: Sequence[Clip]) -> AudioBatch:
-    """Clips of one sample rate as a batch, padded with zeros."""
+    """Clips of one sample rate as a batch, padded with zeros.
+
+    >>> short, long = (sv.data.Clip(str(n), torch.zeros(n), 16000, "silence") for n in (8000, 16000))
+    >>> batch = sv.data.collate([short, long])
+    >>> tuple(batch.waveforms.shape), batch.lengths.tolist()
+    ((2, 16000), [8000, 16000])
+    """
     rates = sorted({clip.sample_rate for clip in clips})
     if len(rates) != 1:
         raise InputError(
@@ -226,7 +261,19 @@ def load_clip(
     frames: int | None = None,
     longest_seconds: float = LONGEST_SECONDS,
 ) -> Clip:
-    """A file, or a piece of it in its own samples, as a mono clip at `sample_rate` on the 16-bit grid."""
+    """An audio file, or a piece of it, as a mono clip at a sample rate, in 16-bit steps.
+
+    path: WAV, FLAC, Ogg or MP3. Stereo is mixed down, other rates are resampled.
+    sample_rate: in Hz, usually `target.sample_rate`.
+    id, label: the clip's name in records, and its true class or text.
+    start, frames: a piece, in samples of the file.
+    longest_seconds: `InputError` for anything longer.
+
+    >>> entry = sv.data.open_corpus("embedded").entries[0]  # any file will do
+    >>> clip = sv.data.load_clip(entry.path, 8000, id="half", label=entry.label)
+    >>> clip.sample_rate, clip.loaded.split(";")[0]
+    (8000, 'resampled from 16000 Hz')
+    """
     return _load(Entry(id, Path(path), label, start, frames), sample_rate, longest_seconds)
 
 
@@ -238,7 +285,7 @@ def _load(entry: Entry, sample_rate: int, longest_seconds: float) -> Clip:
         return _convert(entry, entry.read(longest_seconds), sample_rate)
     except SottovoceError:
         raise
-    # Codecs, file systems and sources of others raise what they like.
+    # Codecs, file systems and others' sources may raise anything.
     except Exception as error:
         raise InputError(f"{entry.place}: {_explain(error)}") from error
 
@@ -248,7 +295,7 @@ def _explain(error: Exception) -> str:
         return "expected a clip that fits into memory, got one that does not; cut it into shorter clips."
     if isinstance(error, OSError):
         reason = error.strerror or str(error) or type(error).__name__
-        return f"expected a file that can be read, got {reason!r}; check its path and its rights."
+        return f"expected a file that can be read, got {reason!r}; check its path and permissions."
     reason = f"{type(error).__name__} ({error})" if str(error) else type(error).__name__
     return f"expected audio, got {reason} while it was read; convert or drop it."
 
@@ -266,7 +313,7 @@ def _convert(entry: Entry, recording: Recording, sample_rate: int) -> Clip:
         mono = _resample(mono, recording.sample_rate, sample_rate)
         if not len(mono):
             raise InputError(
-                f"{entry.place}: expected sound, got {len(samples)} samples, which is none at "
+                f"{entry.place}: expected sound, got {len(samples)} samples, which leaves none at "
                 f"{sample_rate} Hz; drop the file."
             )
     waveform = torch.from_numpy(_to_grid(mono, done))

@@ -90,7 +90,7 @@ class MushraRatings:
         """Samples `(time,)`, mixed down to one channel."""
         if rated.path is None:
             raise InputError(
-                f"{rated.item}, {rated.condition}: expected a file, got none; leave the condition out."
+                f"{rated.item}, {rated.condition}: expected an audio file, got none; leave the condition out."
             )
         samples, _ = soundfile.read(rated.path, dtype="float64", always_2d=True)
         mono: Floats = samples.mean(axis=1)
@@ -141,13 +141,13 @@ def _rated(table: Path, line: int, row: dict[str, str]) -> RatedItem:
     listeners = [str(one) for one in _list(place, "participant_ids", row["participant_ids"])]
     if not ratings or len(ratings) != len(listeners) or len(set(listeners)) != len(listeners):
         raise InputError(
-            f"{place}: expected one rating each of different participants, got {len(ratings)} ratings of "
-            f"{len(set(listeners))}; mend the row."
+            f"{place}: expected one rating of each participant, got {len(ratings)} ratings of "
+            f"{len(set(listeners))} participants; correct the row."
         )
     file = row["file"].strip()
     path = table.parent / "audio" / file if file else None
     if path is not None and not path.is_file():
-        raise InputError(f"{place}: expected audio at {path}, got no such file; empty the cell or add it.")
+        raise InputError(f"{place}: expected audio at {path}, got no such file; add it, or clear the cell.")
     return RatedItem(item, condition, tuple(ratings), tuple(listeners), path)
 
 
@@ -164,7 +164,7 @@ def _list(place: str, column: str, cell: str) -> list[Any]:
 def _rating(place: str, value: Any) -> float:
     known = isinstance(value, int | float) and not isinstance(value, bool)
     if not known or not math.isfinite(value) or not 0 <= value <= 100:
-        raise InputError(f"{place}: expected ratings from 0 to 100, got {value!r}; mend the row.")
+        raise InputError(f"{place}: expected ratings from 0 to 100, got {value!r}; correct the row.")
     return float(value)
 
 

@@ -1,4 +1,4 @@
-"""Many clips in one `.npz` file, which NumPy alone can read: for training, and where no audio library is.
+"""Many clips in one `.npz` file, which NumPy alone can read: for training, and without an audio library.
 
 Arrays of a pack of n clips: `samples` int16 (all clips end to end), `lengths` int64 `(n,)` in samples,
 `sample_rate` int, and strings `(n,)`: `ids`, `labels`, `split` ("train", "valid", "test" or ""), `speakers`
@@ -51,16 +51,16 @@ class Pack:
                 object.__setattr__(self, name, np.full(len(self), ""))
         if self.samples.dtype != np.int16 or self.samples.ndim != 1:
             raise InputError(
-                f"expected samples int16 (time,), got {self.samples.dtype} {self.samples.shape}; round to "
-                "16 bits and join the clips end to end."
+                f"expected samples as int16 (time,), got {self.samples.dtype} {self.samples.shape}; round "
+                "them to 16 bits and join the clips end to end."
             )
         for name in ("lengths", *_TEXTS, *_OPTIONAL):
             column = getattr(self, name)
             if column.shape != (len(self),) or column.dtype.kind != ("i" if name == "lengths" else "U"):
                 kind = "whole numbers" if name == "lengths" else "strings"
                 raise InputError(
-                    f"expected {name} to be {len(self)} {kind}, got {column.dtype} {column.shape}; "
-                    "give every column one value a clip."
+                    f"expected {name} to be {len(self)} {kind}, got {column.dtype} {column.shape}; give each "
+                    "clip one value in every column."
                 )
         if (self.lengths < 1).any() or self.lengths.sum() != len(self.samples):
             raise InputError(
@@ -118,6 +118,7 @@ def pack(file: str) -> Corpus:
 
 
 def load_pack(path: str | Path) -> Pack:
+    """A pack from its file, checked."""
     path = Path(path).expanduser()
     if not os.path.isfile(path):
         raise InputError(f"{path}: expected a pack ({SUFFIX}), got no such file; check the path.")
@@ -154,9 +155,14 @@ def load_pack(path: str | Path) -> Pack:
 
 
 def save_pack(path: str | Path, clips: Sequence[Clip], splits: Sequence[str] | str = "") -> Pack:
-    """Write clips of one sample rate, on the 16-bit grid, as a pack.
+    """Write clips of one sample rate, in 16-bit steps, as a pack.
 
+    path: of the file, which ends in .npz.
     splits: one of each clip, or one of all: "train", "valid", "test" or "".
+
+    >>> pack = sv.data.save_pack("clips.npz", [sv.data.Clip("one", torch.zeros(800), 16000, "silence")])
+    >>> len(sv.data.open_corpus("pack:clips.npz"))
+    1
     """
     path = Path(path).expanduser()
     rates = sorted({clip.sample_rate for clip in clips})
@@ -166,7 +172,7 @@ def save_pack(path: str | Path, clips: Sequence[Clip], splits: Sequence[str] | s
         )
     each = [splits] * len(clips) if isinstance(splits, str) else list(splits)
     if len({clip.id for clip in clips}) != len(clips):
-        raise InputError(f"{path}: expected different ids, got some twice; tell the clips apart.")
+        raise InputError(f"{path}: expected different ids, got some twice; rename those clips.")
     if path.suffix != SUFFIX:
         raise InputError(f"{path}: expected a name that ends in {SUFFIX}, got {path.name!r}; rename it.")
     facts = {

@@ -1,6 +1,6 @@
 """Corpora from URLs that fsspec opens, such as s3://BUCKET/DIR: listed there, and read clip by clip.
 
-Keys and endpoints are fsspec's own business: it finds them in the environment (AWS_ACCESS_KEY_ID,
+Keys and endpoints are found by fsspec in the environment (AWS_ACCESS_KEY_ID,
 AWS_ENDPOINT_URL, FSSPEC_S3_...) and in ~/.config/fsspec. `filecache::s3://BUCKET/DIR` keeps on this machine
 what was once read.
 """
@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any, final
 
 from sottovoce import registry
+from sottovoce.data.audio_file import Recording, read_audio
 from sottovoce.data.corpora import SUFFIXES, call_corpus, entries_of, of_lines, some
-from sottovoce.data.load import BoundedSource, Corpus, Entry, Recording, read_audio
+from sottovoce.data.load import BoundedSource, Corpus, Entry
 from sottovoce.errors import InputError, MissingExtra, SottovoceError
 
 CACHE = "SOTTOVOCE_CACHE"
@@ -42,7 +43,7 @@ _VERSIONS = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "created")
 def open_remote(spec: str) -> Corpus:
     """A corpus whose place is a URL: `folder:URL`, `csv:URL`, `pack:URL#test`, `librispeech:URL`, or a URL.
 
-    Folders, tables and packs are at home there. Any other corpus is copied once to this machine.
+    Folders, tables and packs are read where they are. Any other corpus is copied to this machine once.
     """
     name, _, url = spec.partition(":")
     if name not in registry.names("corpus"):
@@ -72,7 +73,7 @@ def folder(url: str) -> Corpus:
             "make one folder per label, or list the files in a CSV with the columns path and label."
         )
     others = [name for name in shown if name not in set(clips)]
-    note = f"left out {len(others)} files that are no clips of a class ({some(others)})" if others else ""
+    note = f"left out {len(others)} files that are not clips of a class ({some(others)})" if others else ""
     entries = [
         _entry(url, Entry(os.path.splitext(one)[0], Path(one), _parts(one)[0]), _stamp(files[one]))
         for one in clips
@@ -117,12 +118,12 @@ def filesystem(url: str) -> tuple[Any, str]:
         system, path = core.url_to_fs(url)
     except ImportError as error:
         raise MissingExtra(
-            f"expected fsspec and what it needs for {url}, got none ({error}); run "
-            'pip install "sottovoce[remote]", or the package that is named.'
+            f"{url} needs the package fsspec and what it uses for such addresses ({error}); pip install "
+            '"sottovoce[remote]", or the package that is named.'
         ) from None
     except ValueError as error:
         raise InputError(
-            f"expected a URL that fsspec opens, got {url!r} ({error}); check how it begins."
+            f"expected a URL that fsspec can open, got {url!r} ({error}); check the part before ://."
         ) from None
     return system, path.rstrip("/")
 

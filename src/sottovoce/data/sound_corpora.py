@@ -40,8 +40,8 @@ def audiomnist(path: str = "") -> Corpus:
     """
     if not path:
         raise InputError(
-            "expected a folder of AudioMNIST, got none, for its clips are not part of sottovoce; get them "
-            "from github.com/soerenab/AudioMNIST (MIT) and give --data audiomnist:DIR."
+            "audiomnist needs a folder, because its clips are not part of sottovoce; get them from "
+            "github.com/soerenab/AudioMNIST (MIT) and give --data audiomnist:DIR."
         )
     root, chosen = _parted(path)
     split = chosen or "test"
@@ -135,8 +135,8 @@ def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, tuple[str
             values = tuple((row[column] or "").strip() for column in columns)
             if not all(values):
                 raise InputError(
-                    f"{path}, line {reader.line_num}: expected {', '.join(columns)}, got an empty one; mend "
-                    "that line."
+                    f"{path}, line {reader.line_num}: expected {', '.join(columns)}, got an empty one; "
+                    "correct that line."
                 )
             yield reader.line_num, values
 

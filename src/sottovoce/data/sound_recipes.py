@@ -109,6 +109,7 @@ def room(source: Generator, sound: Waveform, decay_seconds: float, share: float)
 
 
 def clapping(source: Generator, samples: int) -> Waveform:
+    """One to sixty people clap, each at a rhythm of their own."""
     people = int(source.choice([1, 2, 6, 25, 60]))
     claps = []
     for _ in range(people):
@@ -121,6 +122,7 @@ def clapping(source: Generator, samples: int) -> Waveform:
 
 
 def crackling_fire(source: Generator, samples: int) -> Waveform:
+    """A fire: random snaps over a low roar."""
     snaps = [
         (
             time,
@@ -136,6 +138,7 @@ def crackling_fire(source: Generator, samples: int) -> Waveform:
 
 
 def dog(source: Generator, samples: int) -> Waveform:
+    """A dog barks at a rhythm: harmonics through one formant, and hoarse noise."""
     base, formant = source.uniform(250, 800), source.uniform(700, 1_600)
     hoarse, length = source.uniform(0.1, 0.5), source.uniform(0.08, 0.22)
     barks = []
@@ -153,6 +156,7 @@ def dog(source: Generator, samples: int) -> Waveform:
 
 
 def engine(source: Generator, samples: int) -> Waveform:
+    """An engine runs: harmonics of its firing rate, and a rattle in step with it."""
     pitch = source.uniform(*FIRING_HZ) * (1 + 0.02 * drift(source, samples, 0.5))
     count = 30
     numbers = np.arange(1, count + 1)
@@ -164,6 +168,7 @@ def engine(source: Generator, samples: int) -> Waveform:
 
 
 def keyboard_typing(source: Generator, samples: int) -> Waveform:
+    """Keys are struck and released on a board that rings."""
     center, decay = source.uniform(2_000, 5_000), source.uniform(0.0015, 0.005)
     body, held = source.uniform(150, 450), source.uniform(0.06, 0.12)
     thud = source.uniform(0.1, 0.6)
@@ -180,6 +185,7 @@ def keyboard_typing(source: Generator, samples: int) -> Waveform:
 
 
 def rain(source: Generator, samples: int) -> Waveform:
+    """Rain: a hush, and drops over it."""
     hush = noise(source, samples, source.uniform(-4, 1), source.uniform(150, 900), 7_500)
     drops = [
         (time, source.lognormal(0, 0.7), click(source, source.uniform(1_500, 6_000), 0.002))
@@ -190,6 +196,7 @@ def rain(source: Generator, samples: int) -> Waveform:
 
 
 def siren(source: Generator, samples: int) -> Waveform:
+    """A siren that wails, yelps, or alternates between two tones."""
     low = source.uniform(SIREN_HZ[0], 800)
     high = min(low * source.uniform(1.35, 2.2), SIREN_HZ[1])
     # A slow wail, a fast yelp, or two tones in turn.
@@ -203,6 +210,7 @@ def siren(source: Generator, samples: int) -> Waveform:
 
 
 def vacuum_cleaner(source: Generator, samples: int) -> Waveform:
+    """A vacuum cleaner: air, a motor, and its whine."""
     air = noise(source, samples, source.uniform(-4, 0), 150, source.uniform(4_000, 7_500))
     pitch = source.uniform(90, 330) * (1 + 0.003 * drift(source, samples, 0.4))
     gains = source.lognormal(0, 1.0, 20) / np.arange(1, 21) ** 0.5
@@ -212,6 +220,7 @@ def vacuum_cleaner(source: Generator, samples: int) -> Waveform:
 
 
 def water_drops(source: Generator, samples: int) -> Waveform:
+    """Drops of water: a click each, and tones that rise as they ring."""
     base, rise = source.uniform(450, 2_200), source.uniform(0.05, 0.4)
     drops = []
     for time in chances(source, samples, source.uniform(1, 5)):
@@ -224,6 +233,7 @@ def water_drops(source: Generator, samples: int) -> Waveform:
 
 
 def wind(source: Generator, samples: int) -> Waveform:
+    """Wind: low noise that swells, and gusts of a narrow band."""
     sound = noise(source, samples, -9.0, 40, 400) * 10 ** (0.3 * drift(source, samples, 0.8))
     for _ in range(3):
         center = source.uniform(150, 900)

@@ -143,7 +143,8 @@ def _refined(smooth: Floats, places: NDArray[np.int64]) -> Floats:
     before, here, after = smooth[inner - 1], smooth[inner], smooth[inner + 1]
     bend = before - 2 * here + after
     peak = (bend < 0) & (here >= before) & (here >= after)
-    return places + np.where(peak, 0.5 * (before - after) / np.where(peak, bend, 1.0), 0.0)
+    part: Floats = np.where(peak, 0.5 * (before - after) / np.where(peak, bend, 1.0), 0.0)
+    return places.astype(np.float64) + part
 
 
 def _follow(smooth: Floats, period: Floats, seed: int, start: int, stop: int, way: int) -> list[int]:
@@ -205,13 +206,14 @@ def _cosine_roots(half: Floats) -> Floats:
     angles = np.linspace(0, np.pi, 2 * _GRID + 1)
     values = weights @ np.cos(np.outer(orders, angles))
     crossed = values[:, :-1] * values[:, 1:] < 0
-    # Two roots closer than the grid show no crossing; then the flattest places stand in for them.
+    # Two roots closer than the grid show no crossing; then the flattest places replace them.
     score = np.where(crossed, 2.0, 1.0 / (1.0 + np.abs(values[:, :-1])))
     place = np.sort(np.argpartition(-score, ORDER // 2 - 1, axis=1)[:, : ORDER // 2], axis=1)
     rows = np.arange(len(half))[:, None]
     before, after = values[rows, place], values[rows, place + 1]
     part = np.clip(before / np.where(before == after, 1.0, before - after), 0.0, 1.0)
-    return angles[place] + part * (angles[1] - angles[0])
+    found: Floats = angles[place] + part * (angles[1] - angles[0])
+    return found
 
 
 def from_line_spectrum(lines: Floats) -> Floats:
@@ -234,17 +236,20 @@ def _product(angles: Floats) -> Floats:
 
 def power_gain(filters: Floats) -> Floats:
     """The power that white noise of power 1 has behind each filter, `(n,)`."""
-    return np.mean(1.0 / np.abs(np.fft.rfft(filters, 2 * _GRID)) ** 2, axis=1)
+    found: Floats = np.mean(1.0 / np.abs(np.fft.rfft(filters, 2 * _GRID)) ** 2, axis=1)
+    return found
 
 
 def _leftover(emphasised: Floats, filters: Floats) -> Floats:
     past = sliding_window_view(np.pad(emphasised, (ORDER, 0)), ORDER + 1)[:, ::-1]
-    return np.einsum("tk,tk->t", past, filters[frame_of(len(emphasised), len(filters))])
+    found: Floats = np.einsum("tk,tk->t", past, filters[frame_of(len(emphasised), len(filters))])
+    return found
 
 
 def resonate(source: Floats, filters: Floats, frame: NDArray[np.int64]) -> Floats:
     """Speech from a source `(time,)` and the filter that each sample goes through."""
-    return scipy.signal.lfilter([1.0], [1.0, -PREEMPHASIS], _through(source, filters, frame))
+    found: Floats = scipy.signal.lfilter([1.0], [1.0, -PREEMPHASIS], _through(source, filters, frame))
+    return found
 
 
 def _through(source: Floats, filters: Floats, frame: NDArray[np.int64]) -> Floats:

@@ -68,8 +68,8 @@ def speech_commands(path: str, split: Split = "test", seed: int = 0) -> Corpus:
 def _test_archive(root: Path, split: str) -> list[Path]:
     if split != "test":
         raise InputError(
-            f"{root}: expected the split test of Google's test archive, got {split}; name the training "
-            "archive."
+            f"{root}: the test archive of Speech Commands has the split test only, got {split}; name the "
+            "folder of the training archive."
         )
     return _words_in(root)
 
@@ -81,8 +81,8 @@ def _from_lhotse(root: Path, version: str, split: str, name: str, seed: int) -> 
     except (lhotse_module("lhotse.audio.utils").AudioLoadingError, OSError, AssertionError) as error:
         reason = str(error).splitlines()[0].removesuffix(" Details:").rstrip(".")
         raise InputError(
-            f"{root}: expected Speech Commands v0.0{version} that lhotse can read, got: {reason}; "
-            "mend or drop that file."
+            f"{root}: expected Speech Commands v0.0{version} that lhotse can read, got: {reason}; repair or "
+            "drop that file."
         ) from error
     texts = {segment.recording_id: segment.text for segment in manifest["supervisions"]}
     words, noise = [], []

@@ -1,6 +1,14 @@
-"""Transforms that defend a target, and votes. Put them around it with `Defended` and `Voted`.
+"""Defenses: transforms that a clip passes before the model hears it, and votes over several answers.
 
-`sottovoce.defenses.Gaussian` is the class that `gaussian` names.
+`sottovoce.defenses.Gaussian` is the class that the text `gaussian` names. Put transforms around a model with
+`Defended`, and a vote around that with `Voted`: the result is a target like any other. `elect_words` is ROVER
+on transcripts.
+
+>>> model = sv.open_model("keyword", device="cpu")
+>>> noisy = sv.defenses.Defended(model, (sv.defenses.Gaussian(sigma=0.01),))
+>>> defended = sv.defenses.Voted(noisy, sv.defenses.Majority(passes=16))
+>>> defended.classes == model.classes
+True
 """
 
 from typing import TYPE_CHECKING
@@ -8,7 +16,10 @@ from typing import TYPE_CHECKING
 from sottovoce.lazy import lazy, registered
 
 if TYPE_CHECKING:
+    from sottovoce.core.transform import Averaged as Averaged
     from sottovoce.core.transform import Defended as Defended
+    from sottovoce.core.transform import StraightThrough as StraightThrough
+    from sottovoce.core.vote import Passes as Passes
     from sottovoce.core.vote import Voted as Voted
     from sottovoce.defenses.codecs import Mp3 as Mp3
     from sottovoce.defenses.codecs import MuLaw as MuLaw
@@ -20,9 +31,10 @@ if TYPE_CHECKING:
     from sottovoce.defenses.filters import Resample as Resample
     from sottovoce.defenses.omlsa import Omlsa as Omlsa
     from sottovoce.defenses.quantise import Quantise as Quantise
+    from sottovoce.defenses.randomised_smoothing import Gaussian as Gaussian
+    from sottovoce.defenses.randomised_smoothing import MadNoise as MadNoise
     from sottovoce.defenses.rover import Rover as Rover
-    from sottovoce.defenses.smoothing import Gaussian as Gaussian
-    from sottovoce.defenses.smoothing import MadNoise as MadNoise
+    from sottovoce.defenses.rover import elect_words as elect_words
     from sottovoce.defenses.votes import Average as Average
     from sottovoce.defenses.votes import Majority as Majority
     from sottovoce.defenses.votes import OneSentence as OneSentence
@@ -39,7 +51,11 @@ else:
         registered(
             "transform",
             "vote",
+            Averaged="sottovoce.core.transform:Averaged",
             Defended="sottovoce.core.transform:Defended",
+            Passes="sottovoce.core.vote:Passes",
+            StraightThrough="sottovoce.core.transform:StraightThrough",
             Voted="sottovoce.core.vote:Voted",
+            elect_words="sottovoce.defenses.rover:elect_words",
         ),
     )

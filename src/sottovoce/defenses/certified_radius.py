@@ -1,12 +1,12 @@
-"""Certificates by randomised smoothing: a radius within which what a noisy model says provably stands.
+"""Certificates by randomised smoothing: a radius within which a noisy model provably keeps its answer.
 
 Let f be a model without randomness, x a clip, and p the probability of an event of f(x + noise) under noise
 from N(0, sigma^2 I). Where p > 1/2, the event keeps a probability above 1/2 at every x + delta with
 |delta|_2 < sigma * Phi^-1(p): Cohen et al. (2019), theorem 1, with two outcomes. For a classifier the event
 is that f says the class that was elected. For a recogniser (Olivier 2023, appendix E.3) it is that the word
 error rate of f's transcript against the one that was elected is less than k. So within the radius more than
-half of the noisy passes write something that near to it. No more is certified: not what a vote over a few
-passes there would elect, and not that what was elected is right.
+half of the noisy passes write something that near to it. Nothing more is certified: not what a vote over a
+few passes there would elect, and not that what was elected is right.
 
 p is not known. CERTIFY elects from some passes, counts the event in others, and takes a lower bound of p that
 is wrong with a probability of alpha at the most: `sottovoce.defenses.sampling_bounds`.
@@ -37,10 +37,11 @@ Event = Callable[[str], bool]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """What was elected for a clip, and how far it stands.
+    """The elected answer for a clip, and the radius within which it is certified.
 
-    radius: L2, in the amplitude of the waveform; None where the procedure abstains.
-    lower: the bound of the event's probability. passes: that were counted, of which `successes` had it.
+    radius: L2 norm, where a sample of full scale is 1; None where the procedure abstains.
+    lower: lower bound of the event's probability.
+    successes, passes: passes with the event, of all that were counted.
     """
 
     text: str
@@ -63,9 +64,11 @@ def certify(
 ) -> Certificate:
     """CERTIFY on one clip (a batch of one).
 
-    wer: the k of a recogniser. vote: elects from the passes set apart for it, `sampling.select`, which take
-        the place of its own; default: ROVER for transcripts, what is said most often for classes.
-    watch: told what was elected and the count, after every block. resume: what it was last told, to go on.
+    wer: the word error rate k to stay below, for a recogniser.
+    vote: elects the answer from `sampling.select` passes of its own; default: ROVER for transcripts, the most
+        frequent class for classifiers.
+    watch: called with the elected answer and the count after every block.
+    resume: the arguments of the last call of `watch`, to go on from there.
     """
     check_wer(smoothed.target, wer)
     sampling.check(smoothed.sigma)
@@ -89,10 +92,10 @@ def certify(
 
 
 def predict(smoothed: Smoothed, clip: AudioBatch, *, passes: int = 1000, alpha: float = 0.001) -> str | None:
-    """PREDICT (Cohen et al. 2019): what the smoothed model says most often; None, an abstention, where a
-    two-sided binomial test between the two most frequent answers does not part them at alpha.
+    """PREDICT (Cohen et al. 2019): the most frequent answer of the smoothed model; None is an abstention.
 
-    The answer is another than the true one with a probability of alpha at the most.
+    It abstains where a two-sided binomial test does not separate the two most frequent answers at alpha. The
+    answer is wrong with a probability of at most alpha.
     """
     Sampling(passes=passes, alpha=alpha)
     ranked = count_texts(smoothed, clip, "predict", passes).most_common(2)
@@ -101,9 +104,9 @@ def predict(smoothed: Smoothed, clip: AudioBatch, *, passes: int = 1000, alpha: 
 
 
 def elect(smoothed: Smoothed, clip: AudioBatch, passes: int, vote: Vote | None = None) -> str:
-    """What is to be certified, from so many passes: by a vote, ROVER where transcripts have none."""
+    """The answer to certify, elected from so many passes by a vote; ROVER for transcripts without one."""
     if vote is None and smoothed.target.says == "words":
-        # Imported here: classifiers need not wait for the compiler.
+        # Imported here: classifiers do not need it.
         from sottovoce.defenses.rover import Rover
 
         vote = Rover()
@@ -121,19 +124,20 @@ def count_texts(smoothed: Smoothed, clip: AudioBatch, stage: str, passes: int) -
 
 
 def check_wer(target: Target, wer: float | None) -> None:
-    """Refuse a threshold that suits the target not, or that every transcript or none can meet."""
+    """Refuse a threshold that does not suit the target, or that every transcript or none can meet."""
     if target.says == "class":
         if wer is not None:
             raise InputError(
-                f"expected no WER for a model that names classes, got {wer}; leave it out, or certify a "
-                "recogniser."
+                f"wer: expected none for a classifier, got {wer}; leave it out, or certify a recogniser."
             )
     elif wer is None:
-        raise InputError("expected a WER to stay under for a recogniser, got none; 0.25 is usual.")
+        raise InputError(
+            "wer: a recogniser needs the word error rate to stay below, got none; 0.25 is usual."
+        )
     elif not 0 < wer <= 1:
         raise InputError(
-            f"expected a WER above 0 and up to 1, got {wer}; no transcript has a WER under 0, and one that "
-            "says nothing has 1."
+            f"wer: expected a number above 0 and at most 1, got {wer}; no transcript has a word error rate "
+            "below 0, and an empty one has 1."
         )
 
 
@@ -149,7 +153,7 @@ class Within:
         self._target = target
         self._reference = reference
         words = max(len(target.canonical(reference).split()), 1)
-        # As it is written: 0.07 of 100 words are 7, which floats miss by a hair.
+        # As a fraction: 0.07 of 100 words are 7, which floats miss by a rounding error.
         self._most = math.ceil(Fraction(str(wer)) * words) - 1
         self._known: dict[str, bool] = {}
 
@@ -160,7 +164,9 @@ class Within:
 
 
 def word_errors(target: Target, reference: str, heard: str) -> tuple[int, int]:
-    """Fewest edits in words that turn the reference into what was heard, and the reference's words, both in
-    the target's canonical form."""
+    """Fewest word edits from the reference to the transcript, and the number of words of the reference.
+
+    Both texts are compared in the target's canonical form.
+    """
     words = target.canonical(reference).split()
     return Levenshtein.distance(words, target.canonical(heard).split()), len(words)

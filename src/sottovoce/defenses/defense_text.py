@@ -19,21 +19,22 @@ NO_DEFENSE = "none"
 @final
 @dataclass(frozen=True)
 class Defense:
-    """What stands around a model: transforms in the order in which a clip meets them, then a vote."""
+    """What is put around a model: transforms, in the order that a clip passes them, then a vote."""
 
     transforms: tuple[Transform, ...] = ()
     vote: Vote | None = None
 
     @classmethod
     def parse(cls, text: str) -> Defense:
-        """`gaussian(sigma=0.01)+asnr+rover(passes=16)`, say; `none` is no defense."""
+        """A defense from text such as `gaussian(sigma=0.01)+asnr+rover(passes=16)`; `none` is no defense."""
         if text.strip() == NO_DEFENSE:
             return cls()
         parts = list(parts_of(text))
         votes = [part for part in parts if part.name in registry.names("vote")]
         if votes and votes != parts[-1:]:
             raise InputError(
-                f"expected one vote at most, and it last, got {text!r}; move or drop the others."
+                f"expected at most one vote, at the end of the defense, got {text!r}; write it like "
+                "gaussian(sigma=0.01)+majority."
             )
         vote: Vote | None = votes[0].build("vote") if votes else None
         if vote is not None:
@@ -51,16 +52,16 @@ class Defense:
         if self.vote is None:
             return heard
         if not heard.random:
+            name = registry.name_of("vote", type(self.vote)) or type(self.vote).__name__
             raise InputError(
-                f"expected noise before a vote, got {type(self.vote).__name__} over a model whose passes all "
-                "say the same; put gaussian(sigma=0.01), say, before it."
+                f"{name} needs a random model: put noise before it, such as gaussian(sigma=0.01)+{name}."
             )
         return Voted(heard, self.vote)
 
 
 @lru_cache(maxsize=1024)
 def parts_of(text: str) -> tuple[Part, ...]:
-    """The parts that a defense is written with. A plan of thousands of cells asks in each of them."""
+    """The parts of a defense's text; cached, because a plan of thousands of cells asks in each of them."""
     return tuple(Part.parse(item) for item in split_outside(text, "+"))
 
 

@@ -53,7 +53,7 @@ class DenoiserShape:
 
     @property
     def reach(self) -> int:
-        """Samples to each side that a sample of the output hangs on, its clip's level apart."""
+        """Samples to each side that an output sample depends on, apart from its clip's level."""
         return sum(self.dilations)
 
 
@@ -155,13 +155,21 @@ class DenoiserNetwork(nn.Module):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Denoise(Transform):
-    """A denoiser of sixteen dilated convolutions, trained on read English in synthesised noise.
+    """A learned denoiser: sixteen dilated convolutions, trained on read English in synthetic noise.
+
+    The network of Germain et al. (2019). Clips at other rates are resampled to 16 kHz to find the noise; what
+    lies above 8 kHz is left as it is.
 
     loss: what it was trained with: "l1" of samples, "mrstft" (spectrograms of several windows), "features" of
-        a network that tells sounds apart, "dpam", "learned" (the learned ear of this package), or the sum
-        of two.
-    weights: a file of your own, from tools/train_denoisers.py, instead.
-    Clips at other rates are resampled to 16 kHz to find what is noise; what lies above 8 kHz stays.
+        a network that classifies sounds, "dpam", "learned" (the learned ear of this package), or a sum of
+        two: "l1-learned", "mrstft-learned".
+    weights: path of a file of your own, from tools/train_denoisers.py, instead.
+
+    >>> silence = sv.AudioBatch.of([[0.0] * 8000], sample_rate=16000)
+    >>> noisy = sv.defenses.Gaussian(sigma=0.01)(silence, draws=sv.Draws(0))
+    >>> cleaned = sv.defenses.Denoise()(noisy, draws=sv.Draws(0))
+    >>> bool(cleaned.length_l2 < 0.5 * noisy.length_l2)  # at least 6 dB less noise
+    True
     """
 
     loss: Loss = "mrstft"
@@ -172,8 +180,8 @@ class Denoise(Transform):
             raise UnknownName("loss", self.loss, LOSSES)
         if not self.path.is_file():
             raise InputError(
-                f"{self.path}: expected the weights of a denoiser, got no such file; train some with "
-                "tools/train_denoisers.py and name them, or use omlsa or asnr, which need none."
+                f"{self.path}: expected the weights of a denoiser, got no such file; train them with "
+                "tools/train_denoisers.py, or use omlsa or asnr, which need none."
             )
         note_file(self.path)
 

@@ -1,4 +1,4 @@
-"""Linear filters and median smoothing: true gradients, and no sample of a clip hears its padding."""
+"""Linear filters and median smoothing, with exact gradients; padding does not change a clip."""
 
 from __future__ import annotations
 
@@ -23,16 +23,24 @@ _TAIL = 1e-9
 @final
 @dataclass(frozen=True, kw_only=True)
 class IdealLowPass(Transform):
-    """Keep the lowest `share` of the frequencies and nothing of the others.
+    """Keep the lowest `share` of the frequencies and remove all others.
 
-    The cut is made in the spectrum of the whole clip, as if it came again and again.
+    share: of the band from 0 Hz to half the sample rate, between 0 and 1; 0.05 keeps 5 %.
+
+    The cut is made in the spectrum of the whole clip, which counts as periodic.
+
+    >>> clip = sv.AudioBatch.of([[0.5, 0.0, 0.5, 0.0]], sample_rate=16000)  # a mean and the highest frequency
+    >>> sv.defenses.IdealLowPass(share=0.5)(clip, draws=sv.Draws(0)).waveforms.tolist()
+    [[0.25, 0.25, 0.25, 0.25]]
     """
 
     share: float = 0.05
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
-            raise InputError(f"expected a share between 0 and 1, got {self.share}; 0.05 keeps 5 %.")
+            raise InputError(
+                f"share: expected a number between 0 and 1, got {self.share}; 0.05 keeps the lowest 5 %."
+            )
 
     def apply(self, batch: AudioBatch, draws: Draws) -> Tensor:
         heard = torch.zeros_like(batch.waveforms)
@@ -48,16 +56,28 @@ class IdealLowPass(Transform):
 @final
 @dataclass(frozen=True, kw_only=True)
 class BiquadLowPass(Transform):
-    """A second-order low-pass at `hz` of quality `q`, from silence (Bristow-Johnson's audio EQ cookbook)."""
+    """A second-order low-pass filter (Bristow-Johnson's audio EQ cookbook).
+
+    hz: cutoff frequency in Hz, below half the sample rate.
+    q: quality; 0.7071 has no peak at the cutoff, more has one.
+
+    The filter starts from silence, so it delays a little; what lies above the cutoff falls by 12 dB an
+    octave.
+
+    >>> clip = sv.AudioBatch.of([[0.5] * 1600], sample_rate=16000)
+    >>> filtered = sv.defenses.BiquadLowPass(hz=200)(clip, draws=sv.Draws(0))
+    >>> round(float(filtered.waveforms[0, -1]), 3)  # a constant passes
+    0.5
+    """
 
     hz: float = 200.0
     q: float = 0.7071
 
     def __post_init__(self) -> None:
         if not self.hz > 0:
-            raise InputError(f"expected a cutoff above 0 Hz, got {self.hz}; 200 is usual.")
+            raise InputError(f"hz: expected a cutoff above 0 Hz, got {self.hz}; 200 is usual.")
         if not 0 < self.q < math.inf:
-            raise InputError(f"expected a quality q above 0, got {self.q}; 0.7071 has no peak.")
+            raise InputError(f"q: expected a number above 0, got {self.q}; 0.7071 has no peak.")
 
     def apply(self, batch: AudioBatch, draws: Draws) -> Tensor:
         width = batch.waveforms.shape[1]
@@ -72,16 +92,24 @@ class BiquadLowPass(Transform):
 @final
 @dataclass(frozen=True, kw_only=True)
 class MedianSmoothing(Transform):
-    """The median of `window` samples around each; a clip is mirrored at its ends.
+    """The median of `window` samples around each sample: removes clicks and single changed samples.
 
-    The gradient goes to the sample that was the median.
+    window: in samples, odd, 3 or more.
+
+    A clip is mirrored at its ends. The gradient goes to the sample that was the median.
+
+    >>> clip = sv.AudioBatch.of([[0.125, 0.75, 0.25, 0.5]], sample_rate=16000)
+    >>> sv.defenses.MedianSmoothing(window=3)(clip, draws=sv.Draws(0)).waveforms.tolist()
+    [[0.75, 0.25, 0.5, 0.25]]
     """
 
     window: int = 3
 
     def __post_init__(self) -> None:
         if self.window < 3 or self.window % 2 == 0:
-            raise InputError(f"expected an odd window of 3 samples or more, got {self.window}; 3 is usual.")
+            raise InputError(
+                f"window: expected an odd number of samples, 3 or more, got {self.window}; 3 is usual."
+            )
 
     def apply(self, batch: AudioBatch, draws: Draws) -> Tensor:
         half = self.window // 2
@@ -96,21 +124,31 @@ class MedianSmoothing(Transform):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Resample(Transform):
-    """Down to `hz` and up again: what lies above half of `hz` is lost, all else stays where it was.
+    """Down to a lower sample rate and up again: removes what lies above half that rate.
 
-    Both ways by a windowed sinc of linear phase, with silence around the clip.
+    hz: the lower rate in Hz, below that of the clips.
+
+    Both ways by a windowed sinc of linear phase, so the rest stays where it was.
+
+    >>> seconds = torch.arange(16000) / 16000
+    >>> clip = sv.AudioBatch.of([0.5 * torch.sin(6.2832 * 6000 * seconds)], sample_rate=16000)  # 6 kHz
+    >>> filtered = sv.defenses.Resample(hz=8000)(clip, draws=sv.Draws(0))
+    >>> bool(filtered.waveforms[0, 1000:-1000].abs().max() < 0.005)  # at least 40 dB lower
+    True
     """
 
     hz: int = 8000
 
     def __post_init__(self) -> None:
         if self.hz < 1:
-            raise InputError(f"expected a rate above 0 Hz, got {self.hz}; 8000 is usual.")
+            raise InputError(f"hz: expected a sample rate above 0 Hz, got {self.hz}; 8000 is usual.")
 
     def apply(self, batch: AudioBatch, draws: Draws) -> Tensor:
         rate = batch.sample_rate
         if self.hz >= rate:
-            raise InputError(f"expected a rate below that of the clips, {rate} Hz, got {self.hz}; lower it.")
+            raise InputError(
+                f"hz: expected a sample rate below that of the clips, {rate} Hz, got {self.hz}; lower it."
+            )
         low = resample(batch.waveforms, rate, self.hz)
         # Past its end a clip alone has no low samples either: what rings on there must not come back.
         lengths = resampled_lengths(batch.lengths, rate, self.hz)
@@ -123,7 +161,7 @@ def _impulse_response(hz: float, q: float, sample_rate: int, longest: int) -> Te
     """`(time,)` float64, until it is too quiet to matter, or `longest`."""
     if hz >= sample_rate / 2:
         raise InputError(
-            f"expected a cutoff below half the sample rate, {sample_rate / 2:g} Hz, got {hz:g}; lower it."
+            f"hz: expected a cutoff below half the sample rate, {sample_rate / 2:g} Hz, got {hz:g}; lower it."
         )
     angle = 2 * math.pi * hz / sample_rate
     alpha = math.sin(angle) / (2 * q)

@@ -17,11 +17,11 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.target import CtcFrames, Matches, Target, best_places, check_clips
 from sottovoce.core.transform import Defended, Transform
 from sottovoce.core.vote import Passes, Vote
-from sottovoce.defenses.smoothing import Gaussian, MadNoise
+from sottovoce.defenses.randomised_smoothing import Gaussian, MadNoise
 from sottovoce.errors import InputError
 
 BLOCK = 64
-"""Passes that are drawn together. Noise hangs on the number of its block, not on how many fit a batch."""
+"""Passes that are drawn together. The noise depends on the number of its block, not on the batch size."""
 AT_ONCE = 2**25
 """Samples that go through the model at once on an accelerator, where no batch is given."""
 
@@ -31,9 +31,10 @@ AT_ONCE = 2**25
 class Smoothed:
     """A model f behind Gaussian noise of standard deviation `sigma`, as certificates need it.
 
-    target: without randomness of its own. transforms: between the noise and the target; part of f.
-    batch: copies that go through the model at once; default: one block on a CPU, more elsewhere. What is
-        said to a copy does not hang on it, but for the rounding of the model itself.
+    target: a model that is not random.
+    transforms: between the noise and the target; part of f.
+    batch: copies that go through the model at once; default: one block on a CPU, more elsewhere. Answers do
+        not depend on it, except through the model's own rounding.
     """
 
     target: Target
@@ -44,15 +45,15 @@ class Smoothed:
 
     def __post_init__(self) -> None:
         if not 0 < self.sigma < math.inf:
-            raise InputError(f"expected sigma above 0, got {self.sigma}; 0.01 is usual.")
+            raise InputError(f"sigma: expected a number above 0, got {self.sigma}; 0.01 is usual.")
         if self.batch is not None and self.batch < 1:
-            raise InputError(f"expected a batch of at least 1 pass, got {self.batch}; 64 is usual.")
+            raise InputError(f"batch: expected 1 pass or more, got {self.batch}; 64 is usual.")
         noisy = [type(part).__name__ for part in self.transforms if part.random]
         noisy += [type(self.target).__name__] if self.target.random else []
         if noisy:
             raise InputError(
-                f"expected a model without randomness behind the noise, got {', '.join(noisy)}, which draws "
-                "for itself; certify with the Gaussian noise alone."
+                f"certificates need a model that is not random behind the noise, but {', '.join(noisy)} "
+                "draws random numbers of its own; use the Gaussian noise alone."
             )
 
     @classmethod
@@ -103,7 +104,9 @@ class Smoothed:
     def _check(self, clip: AudioBatch) -> None:
         check_clips(self.target, clip)
         if len(clip) != 1:
-            raise InputError(f"expected one clip at a time, got a batch of {len(clip)}; select one of them.")
+            raise InputError(
+                f"expected one clip at a time, got a batch of {len(clip)}; pick one with batch.select([0])."
+            )
 
     def _noisy(self, clip: AudioBatch, stage: str, start: int, stop: int) -> Iterator[Tensor]:
         """Noisy copies `(rows, time)`, whole blocks at a time but for the last, all in the same memory."""
@@ -123,8 +126,8 @@ class Smoothed:
 
     def _reader(self) -> Callable[[AudioBatch], list[str]]:
         draws, target = Draws(self.seed), self.target
-        if target.offers(CtcFrames) and target.offers(Matches) and target.power(Matches).exact:
-            return Greedy(self.base.power(CtcFrames), draws)
+        if target.offers(CtcFrames) and target.offers(Matches) and target.capability(Matches).exact:
+            return Greedy(self.base.capability(CtcFrames), draws)
         return lambda batch: self.base.decode(batch, draws=draws)
 
 
@@ -132,7 +135,7 @@ class Smoothed:
 class Greedy:
     """Reads CTC by the likeliest token of each frame.
 
-    Noisy passes mostly say the same. What the frames say, repeats merged, is spelt once.
+    Noisy passes mostly say the same, so each different sequence of tokens is decoded once.
     """
 
     def __init__(self, target: CtcFrames, draws: Draws) -> None:
@@ -156,7 +159,7 @@ class Greedy:
 
 
 def certified_sigma(transforms: Sequence[Transform]) -> float:
-    """The standard deviation of the noise that comes first; refused where no certificate can rest on it."""
+    """The standard deviation of the noise that comes first; refused where it cannot give a certificate."""
     noise = transforms[0] if transforms else None
     if isinstance(noise, Gaussian) and noise.sigma is not None:
         return noise.sigma
@@ -168,13 +171,12 @@ def certified_sigma(transforms: Sequence[Transform]) -> float:
         reason = "the noise is what certifies"
     got = "no defense" if noise is None else type(noise).__name__
     raise InputError(
-        f"expected a defense that begins with gaussian(sigma=...), got {got}: {reason}; put "
-        "gaussian(sigma=0.01), say, first."
+        f"a certificate needs a defense that begins with gaussian(sigma=...), got {got}: {reason}; write "
+        "gaussian(sigma=0.01) first."
     )
 
 
 def _copies(clip: AudioBatch, rows: int) -> AudioBatch:
-    """One clip so many times, without taking the memory. Nothing behind the noise is random: any name will
-    do."""
+    """One clip, repeated without copying it. Nothing after the noise is random, so any name will do."""
     names = tuple(f"{clip.ids[0]}{PASS}{row}" for row in range(rows))
     return AudioBatch(clip.waveforms.expand(rows, -1), clip.lengths.expand(rows), clip.sample_rate, names)

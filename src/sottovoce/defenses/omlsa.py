@@ -35,13 +35,19 @@ _LEAST_POSTERIOR, _LEAST_PRIOR = 1e-3, 10.0**-2.5
 @final
 @dataclass(frozen=True, kw_only=True)
 class Omlsa(Transform):
-    """OMLSA: a log-spectral amplitude estimate, weighed by how likely a cell of the spectrogram holds speech.
+    """OMLSA: log-spectral amplitudes, weighted by the probability of speech (Cohen and Berdugo 2001).
 
-    Noise is followed through the clip by minima of its spectrum (MCRA), so it may change slowly. The gradient
-    is the true one: whether a cell counts as speech is a step, and has none.
+    The noise is tracked through the clip by the minima of its spectrum (MCRA), so it may change slowly. The
+    gradient is exact; whether a cell counts as speech is a step and has none.
 
     smoothing: weight of the past in the a-priori SNR, from 0 to below 1.
-    floor_db: the gain where there is no speech.
+    floor_db: the gain in dB where there is no speech, below 0.
+
+    >>> silence = sv.AudioBatch.of([[0.0] * 16000], sample_rate=16000)
+    >>> noisy = sv.defenses.Gaussian(sigma=0.01)(silence, draws=sv.Draws(0))
+    >>> filtered = sv.defenses.Omlsa()(noisy, draws=sv.Draws(0))
+    >>> bool(filtered.length_l2 < 0.5 * noisy.length_l2)  # at least 6 dB less noise
+    True
     """
 
     smoothing: float = 0.92
@@ -49,9 +55,11 @@ class Omlsa(Transform):
 
     def __post_init__(self) -> None:
         if not 0 <= self.smoothing < 1:
-            raise InputError(f"expected smoothing from 0 to below 1, got {self.smoothing}; 0.92 is usual.")
+            raise InputError(
+                f"smoothing: expected a number from 0 to below 1, got {self.smoothing}; 0.92 is usual."
+            )
         if not -math.inf < self.floor_db < 0:
-            raise InputError(f"expected a floor below 0 dB, got {self.floor_db}; -25 is usual.")
+            raise InputError(f"floor_db: expected a number below 0, got {self.floor_db}; -25 is usual.")
 
     def apply(self, batch: AudioBatch, draws: Draws) -> Tensor:
         frames = OverlappingFrames.at(batch.sample_rate)
@@ -72,8 +80,7 @@ class Omlsa(Transform):
 
 
 class GainEstimate(NamedTuple):
-    """Of each cell `(frames, batch, bins)`: the a-priori SNR xi, v = gamma xi / (1 + xi), and the gain if
-    there is speech."""
+    """For each cell `(frames, batch, bins)`: a-priori SNR xi, v = gamma xi / (1 + xi), gain for speech."""
 
     prior: Tensor
     v: Tensor
@@ -97,7 +104,7 @@ def follow_noise(power: Tensor, window: int, first: int = 0) -> Tensor:
 
 @torch.no_grad()
 def presence_by_minima(power: Tensor, window: int, first: int = 0) -> Tensor:
-    """How likely speech is in each cell, from its height above the least of late, `(frames, batch, bins)`."""
+    """Probability of speech in each cell, from its ratio to the recent minimum, `(frames, batch, bins)`."""
     smooth = smooth_bins(power[min(first, len(power) - 1)], 1)
     least, lately, presence = smooth, smooth, torch.zeros_like(smooth)
     found = []
@@ -132,7 +139,7 @@ def estimate(posterior: Tensor, *, smoothing: float) -> GainEstimate:
 
 
 def lsa_gain(wiener: Tensor, v: Tensor) -> Tensor:
-    """xi / (1 + xi) exp(E1(v) / 2), the gain of Ephraim and Malah (1985)."""
+    """The gain of Ephraim and Malah (1985): xi / (1 + xi) exp(E1(v) / 2)."""
     return wiener * torch.exp(0.5 * exponential_integral(v))
 
 
@@ -158,8 +165,10 @@ def _polynomial(x: Tensor, coefficients: tuple[float, ...]) -> Tensor:
 
 
 def speech_presence(found: GainEstimate) -> Tensor:
-    """P(speech) of each cell `(frames, batch, bins)`, given its SNRs and an a-priori chance, which comes from
-    means of the a-priori SNR over time and bins."""
+    """P(speech) of each cell `(frames, batch, bins)`, given its SNRs and an a-priori probability.
+
+    The latter comes from means of the a-priori SNR over time and bins.
+    """
     mean = torch.zeros_like(found.prior[0])
     means = []
     # Of the frames before.
@@ -181,8 +190,10 @@ def between(ratio: Tensor) -> Tensor:
 
 
 def frame_presence(means: Tensor) -> Tensor:
-    """Of whole frames `(frames, batch)`: 1 while their mean a-priori SNR rises, and after a peak for as long
-    as it stays near it."""
+    """P(speech) of whole frames `(frames, batch)`, from their mean a-priori SNR.
+
+    1 while that rises, and after a peak for as long as it stays near the peak.
+    """
     before = torch.cat([torch.zeros_like(means[:1]), means[:-1]])
     loud = means > LEAST
     rises = loud & (means > before)

@@ -8,24 +8,36 @@ from typing import Literal, final
 
 from sottovoce.core.target import Target, Timings
 from sottovoce.core.vote import Passes, Vote
-from sottovoce.defenses.word_network import Align, Arc, Hypotheses, check_align, check_words, network
+from sottovoce.defenses.word_network import Align, Arc, Hypotheses, build_network, check_align, check_words
 from sottovoce.errors import InputError, MissingCapability
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Rover(Vote):
-    """Each slot of the passes' network elects the word of the highest score (Fiscus 1997, section 2.2)
+    """ROVER: the transcripts of many passes are aligned, and vote word by word (Fiscus 1997).
 
-        alpha * votes / passes + (1 - alpha) * confidence,
+    In each slot of the alignment the word with the highest score wins (section 2.2):
 
-    with the word's mean confidence, or `null_confidence` for silence. Of equals the one that stood in the
-    slot first wins; silence stands behind the word that opened the slot. Words are the same where the
-    target's canonical form of them is; the text is spelled as most passes spell each word.
+        alpha * votes / passes + (1 - alpha) * confidence
 
-    alpha: 1 counts votes alone; less needs a target that offers `Timings`, which bring confidences.
-    timings: whether to align by times; "auto": where the target tells them.
-    align: "mean" over the passes, or "nearest" as in NIST's program; see `network`.
+    with the word's mean confidence, or `null_confidence` for no word. "the cat", "a cat" and "the hat" elect
+    "the cat". Of equal scores the word that came first wins, and a word wins over no word where it opened the
+    slot. Words count as one where the recogniser's canonical form makes them equal; the commonest spelling is
+    written.
+
+    passes: how often the model hears each clip; time grows with it.
+    alpha: weight of votes against confidences, 0 to 1; below 1 it needs a recogniser that gives word timings.
+    null_confidence: confidence of no word, 0 to 1.
+    timings: align by word times (True), by words (False), or by times where the recogniser gives them
+        ("auto").
+    align: cost of a word in a slot: "mean" over the passes there, or to the "nearest", as in NIST's program.
+
+    >>> noisy = sv.defenses.Defended(sv.testing.ToyCtc(), (sv.defenses.Gaussian(sigma=0.0001),))
+    >>> model = sv.defenses.Voted(noisy, sv.defenses.Rover(passes=3))
+    >>> clips = sv.testing.example_clips(1000)
+    >>> model.decode(clips, draws=sv.Draws(0)) == noisy.target.decode(clips, draws=sv.Draws(0))
+    True
     """
 
     passes: int = 16
@@ -39,17 +51,16 @@ class Rover(Vote):
         _check_share("null_confidence", self.null_confidence)
         check_align(self.align)
         if self.timings not in (True, False, "auto"):
-            raise InputError(f"expected timings true, false or auto, got {self.timings!r}; auto is usual.")
+            raise InputError(f"timings: expected true, false or auto, got {self.timings!r}; auto is usual.")
 
     def check(self, target: Target) -> None:
         super().check(target)
         if target.says != "words":
             raise MissingCapability(
-                "this model says classes: expected a recogniser, whose passes have words; vote "
-                "with majority or average."
+                "rover votes on words, but this model is a classifier. Use majority or average."
             )
         if self.timings is True or self.alpha < 1:
-            target.power(Timings)
+            target.capability(Timings)
 
     def elect(self, passes: Passes) -> list[str]:
         target = passes.target
@@ -59,7 +70,7 @@ class Rover(Vote):
             rows = passes.words()
         else:
             rows = [[text.split() for text in texts] for texts in passes.texts()]
-        networks = [network(row, timed=timed, align=self.align, same=target.canonical) for row in rows]
+        networks = [build_network(row, timed=timed, align=self.align, same=target.canonical) for row in rows]
         return [" ".join(elect(slots, self.alpha, self.null_confidence)) for slots in networks]
 
 
@@ -72,10 +83,23 @@ def rover(
     align: Align = "mean",
     same: Callable[[str], str] = str,
 ) -> list[str]:
-    """The words that the hypotheses elect; see `Rover` for the vote and `network` for the rest."""
+    """The words that transcripts elect by ROVER.
+
+    hypotheses: one list of words a transcript, or of words with times and confidences.
+    alpha, null_confidence, align: as in `Rover`.
+    timed: align by times.
+    same: words that it maps to one text count as one.
+
+    >>> sv.defenses.elect_words([["the", "cat"], ["a", "cat"], ["the", "hat"]])
+    ['the', 'cat']
+    """
     if alpha < 1:
         check_words(hypotheses, "confidences")
-    return elect(network(hypotheses, timed=timed, align=align, same=same), alpha, null_confidence)
+    return elect(build_network(hypotheses, timed=timed, align=align, same=same), alpha, null_confidence)
+
+
+elect_words = rover
+"""`rover` by the name that `sottovoce.defenses` has for it, where `rover` is this module."""
 
 
 def elect(slots: Sequence[Sequence[Arc]], alpha: float = 1.0, null_confidence: float = 0.7) -> list[str]:
@@ -94,4 +118,4 @@ def elect(slots: Sequence[Sequence[Arc]], alpha: float = 1.0, null_confidence: f
 
 def _check_share(name: str, value: float) -> None:
     if not 0 <= value <= 1:
-        raise InputError(f"expected {name} from 0 to 1, got {value}; see sottovoce.defenses.rover.Rover.")
+        raise InputError(f"{name}: expected a number from 0 to 1, got {value}.")

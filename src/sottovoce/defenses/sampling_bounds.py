@@ -24,7 +24,7 @@ from sottovoce.errors import InputError
 
 Stop = Literal["end", "reached", "out of reach", "settled", "abstains"]
 """Why passes ended: none were left; the wanted radius was reached, or cannot be; more passes would add
-little; or whatever they say, no radius comes of them."""
+little; or no radius can be certified, whatever they say."""
 
 
 def lower_bound(successes: int, passes: int, alpha: float) -> float:
@@ -38,8 +38,10 @@ def certified_radius(lower: float, sigma: float) -> float | None:
 
 
 def radius_snr_db(length_l2: float, radius: float | None) -> float | None:
-    """The SNR of the loudest perturbation inside a radius, for a clip of that Euclidean length; None for a
-    clip of zeros, and without a radius."""
+    """The SNR of the loudest perturbation inside a radius, for a clip of that Euclidean length.
+
+    None for a clip of zeros, and without a radius.
+    """
     return 20.0 * math.log10(length_l2 / radius) if radius and length_l2 > 0 else None
 
 
@@ -95,20 +97,22 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if self.passes < 1:
-            raise InputError(f"expected at least 1 pass, got {self.passes}; 10000 is usual.")
+            raise InputError(f"passes: expected 1 or more, got {self.passes}; 10000 is usual.")
         if not 1 <= self.select <= MOST_PASSES:
             raise InputError(
-                f"expected 1 to {MOST_PASSES:,} passes to select from, got {self.select}; 100 is usual."
+                f"select: expected 1 to {MOST_PASSES:,} passes, got {self.select}; 100 is usual."
             )
         if not 0 < self.alpha < 1:
-            raise InputError(f"expected alpha between 0 and 1, got {self.alpha}; 0.001 is usual.")
+            raise InputError(f"alpha: expected a number between 0 and 1, got {self.alpha}; 0.001 is usual.")
         for name, value in (("radius", self.radius), ("tolerance", self.tolerance)):
             if value is not None and not 0 < value < math.inf:
-                raise InputError(f"expected a {name} above 0, got {value}; leave it out to run all passes.")
+                raise InputError(
+                    f"{name}: expected a number above 0, got {value}; leave it out to run all passes."
+                )
         if self.radius is not None and self.tolerance is not None:
             raise InputError(
-                f"expected a radius to stop at or a tolerance, got both ({self.radius} and "
-                f"{self.tolerance}); drop one of them."
+                f"radius and tolerance exclude each other, got {self.radius} and {self.tolerance}; drop one "
+                "of them."
             )
 
     def check(self, sigma: float) -> None:
@@ -119,8 +123,8 @@ class Sampling:
         most = certified_radius(last.lower(last.passes), sigma) or 0.0
         if self.radius > most:
             raise InputError(
-                f"expected a radius up to {most:.4g}, all that {self.passes} passes can certify at sigma "
-                f"{sigma:g}, got {self.radius:g}; take more passes or a larger sigma."
+                f"radius: {self.passes} passes at sigma {sigma:g} can certify at most {most:.4g}, got "
+                f"{self.radius:g}; run more passes, or raise sigma."
             )
 
 

@@ -1,4 +1,4 @@
-"""Two models as one target: an attack climbs the first, and the second says what came of it (Table 7.4)."""
+"""Two models as one target: attacks follow the gradient of one, and the other judges (Table 7.4)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sottovoce.targets.open_target import open_target
 @final
 @dataclass(frozen=True)
 class Transfer(Target):
-    """The loss of `source`, the decisions of `judge`. It has no power besides."""
+    """The loss of `source` and the decisions of `judge`. It has no other capability."""
 
     source: Target
     judge: Target
@@ -29,7 +29,8 @@ class Transfer(Target):
             ours, theirs = getattr(self.source, name), getattr(self.judge, name)
             if ours != theirs:
                 raise InputError(
-                    f"expected two models with one {name}, got {ours} and {theirs}; choose others."
+                    f"transfer: source and judge need the same {name}, got {ours} and {theirs}; choose two "
+                    "models that agree."
                 )
 
     @property
@@ -87,9 +88,11 @@ def transfer(
     source_defense: str = NO_DEFENSE,
     judge_defense: str = NO_DEFENSE,
 ) -> Transfer:
-    """Examples made on one model and judged by another, each behind a defense of its own.
+    """Examples made on one model and judged by another, each with a defense of its own.
 
     source, judge: models as in plans, such as `speaker(variant=lowpass)`.
+    device: where both run.
+    source_defense, judge_defense: their defenses, such as `gaussian(sigma=0.01)+majority`.
     """
     return Transfer(
         Defense.parse(source_defense).around(open_target(source, device)),

@@ -15,13 +15,23 @@ from sottovoce.errors import InputError, MissingCapability
 @final
 @dataclass(frozen=True, kw_only=True)
 class OneSentence(Vote):
-    """No vote at all: one pass speaks."""
+    """No vote: the answer of one pass of a random model.
+
+    passes: 1, which is all that it allows.
+
+    >>> noisy = sv.defenses.Defended(sv.testing.ToyClassifier(), (sv.defenses.Gaussian(sigma=0.001),))
+    >>> model = sv.defenses.Voted(noisy, sv.defenses.OneSentence())
+    >>> len(model.decode(sv.testing.example_clips(1000), draws=sv.Draws(0)))  # an answer a clip
+    4
+    """
 
     passes: int = 1
 
     def __post_init__(self) -> None:
         if self.passes != 1:
-            raise InputError(f"expected 1 pass for one sentence, got {self.passes}; vote with majority.")
+            raise InputError(
+                f"passes: one takes a single pass, got {self.passes}. To vote over several, use majority."
+            )
 
     def elect(self, passes: Passes) -> list[str]:
         return [texts[0] for texts in passes.texts()]
@@ -30,9 +40,18 @@ class OneSentence(Vote):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Majority(Vote):
-    """The text that most passes say; of equals, the one that was said first.
+    """The answer that most passes of a random model give; of equally frequent ones, the first.
 
-    Texts are the same where the target's canonical form of them is; the first such text stands for them.
+    passes: how often the model hears each clip; time grows with it.
+
+    For classes and transcripts. Transcripts count as one where the recogniser's canonical form (case,
+    punctuation) makes them equal.
+
+    >>> noisy = sv.defenses.Defended(sv.testing.ToyClassifier(), (sv.defenses.Gaussian(sigma=0.001),))
+    >>> model = sv.defenses.Voted(noisy, sv.defenses.Majority(passes=5))
+    >>> clips = sv.testing.example_clips(1000)
+    >>> model.decode(clips, draws=sv.Draws(0)) == noisy.target.decode(clips, draws=sv.Draws(0))
+    True
     """
 
     passes: int = 16
@@ -44,23 +63,35 @@ class Majority(Vote):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Average(Vote):
-    """The decision on the mean of all passes' scores: of classes, or of tokens frame by frame (CTC)."""
+    """The decision on scores that are averaged over the passes of a random model.
+
+    passes: how often the model hears each clip; time grows with it.
+
+    Averages class scores, or the token scores of a CTC recogniser frame by frame. Other recognisers have no
+    scores to average: use `majority` or `rover`.
+
+    >>> noisy = sv.defenses.Defended(sv.testing.ToyClassifier(), (sv.defenses.Gaussian(sigma=0.001),))
+    >>> model = sv.defenses.Voted(noisy, sv.defenses.Average(passes=5))
+    >>> clips = sv.testing.example_clips(1000)
+    >>> model.decode(clips, draws=sv.Draws(0)) == noisy.target.decode(clips, draws=sv.Draws(0))
+    True
+    """
 
     passes: int = 16
 
     def elect(self, passes: Passes) -> list[str]:
         target = passes.target
         if target.offers(Scores):
-            classes = target.power(Scores).classes
+            classes = target.capability(Scores).classes
             return [classes[place] for place in passes.mean_scores().argmax(dim=1).tolist()]
-        return target.power(CtcFrames).spell(*passes.mean_log_probs())
+        return target.capability(CtcFrames).spell(*passes.mean_log_probs())
 
     def check(self, target: Target) -> None:
         super().check(target)
         if not target.offers(Scores) and not target.offers(CtcFrames):
             raise MissingCapability(
-                f"{type(target).__name__} has no scores to average: expected a classifier or a CTC model; "
-                "vote with majority or rover."
+                f"average needs class scores or CTC token scores, which {type(target).__name__} does not "
+                "have. Use majority or rover."
             )
 
 

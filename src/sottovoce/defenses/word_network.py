@@ -1,6 +1,6 @@
-"""Transcripts in a network of slots, the first half of ROVER (Fiscus 1997, section 2.1).
+"""The word transition network of ROVER: transcripts that are aligned slot by slot (Fiscus 1997, section 2.1).
 
-They are laid into it one after another by dynamic programming; a slot holds what each of them says in one
+Transcripts are added one after another by dynamic programming; a slot holds what each of them says in one
 place, a word or silence. Costs of words and the order of ties are those of NIST's program; but with times no
 word counts as shorter than `SHORTEST`.
 """
@@ -15,12 +15,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.core.target import Word
+from sottovoce.core.target import TimedWord
 from sottovoce.errors import InputError
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Hypotheses = Sequence[Sequence[str | Word]]
+Hypotheses = Sequence[Sequence[str | TimedWord]]
 """One list of words a pass; an empty one is a pass that heard nothing."""
 Align = Literal["mean", "nearest"]
 
@@ -48,18 +48,18 @@ class Arc(NamedTuple):
     """The mean over those passes; of no meaning for silence."""
 
 
-def network(
+def build_network(
     hypotheses: Hypotheses, *, timed: bool = False, align: Align = "mean", same: Callable[[str], str] = str
 ) -> list[list[Arc]]:
     """The word transition network: one list of arcs a slot, in the order in which they came.
 
     The votes of a slot add up to the number of hypotheses.
 
-    timed: align by when words were said; then hypotheses are lists of `Word`.
+    timed: align by when words were said; then hypotheses are lists of `TimedWord`.
     align: what a word costs in a slot: the mean over the passes that are in it, or, as in NIST's program, the
         cost to the nearest of them. With the nearest, one odd pass opens a slot to its word, or to silence,
         for all that follow: where passes err much, hundreds of them then elect worse than dozens.
-    same: words that it maps to one text are one; the commonest spelling stands for them.
+    same: words that it maps to one text count as one; the commonest spelling is written.
     """
     check_align(align)
     if timed:
@@ -67,7 +67,7 @@ def network(
     said = list(chain.from_iterable(hypotheses))
     if not said:
         return []
-    numbers, spellings = _number([word.text if isinstance(word, Word) else word for word in said], same)
+    numbers, spellings = _number([word.text if isinstance(word, TimedWord) else word for word in said], same)
     facts = np.array([_facts(word) for word in said])
     net = _Network(len(said), timed, align == "nearest")
     ends = np.cumsum([len(words) for words in hypotheses]).tolist()
@@ -84,7 +84,7 @@ def _number(texts: Sequence[str], same: Callable[[str], str]) -> tuple[Ints, lis
     numbers: dict[str, int] = {}
     spellings, number_of = [""], {}
     for text, count in counts.items():
-        # A word whose canonical form is empty ("um", say) was still said: it stands for itself.
+        # A word whose canonical form is empty, such as "um", was still said, and counts as itself.
         number = number_of[text] = numbers.setdefault(same(text) or text, 1 + len(numbers))
         if number == len(spellings):
             spellings.append(text)
@@ -93,21 +93,25 @@ def _number(texts: Sequence[str], same: Callable[[str], str]) -> tuple[Ints, lis
     return np.array([number_of[text] for text in texts]), spellings
 
 
-def _facts(word: str | Word) -> tuple[float, float, float]:
+def _facts(word: str | TimedWord) -> tuple[float, float, float]:
     """Start, end and confidence."""
-    if isinstance(word, Word):
+    if isinstance(word, TimedWord):
         return word.start_seconds, word.end_seconds, word.confidence
     return 0.0, 0.0, 1.0
 
 
 def check_words(hypotheses: Hypotheses, what: str) -> None:
-    if not all(isinstance(word, Word) for word in chain.from_iterable(hypotheses)):
-        raise InputError(f"expected words with {what}, got bare texts; give sottovoce.core.target.Word.")
+    """Refuse plain texts where words with times or confidences are needed."""
+    if not all(isinstance(word, TimedWord) for word in chain.from_iterable(hypotheses)):
+        raise InputError(
+            f"expected words with {what}, got plain texts; give sottovoce.core.target.TimedWord."
+        )
 
 
 def check_align(align: str) -> None:
+    """Refuse an unknown way of alignment."""
     if align not in ("mean", "nearest"):
-        raise InputError(f"expected align mean or nearest, got {align!r}; nearest is NIST's.")
+        raise InputError(f"align: expected 'mean' or 'nearest' (as in NIST's program), got {align!r}.")
 
 
 class _Network:

@@ -1,1 +1,1 @@
-"""Runs beside each other: claims as files, a static site of them, a check that runs one again, a viewer."""
+"""Comparing runs: claims as files, a static site of them, a check that runs one again, a viewer."""

@@ -1,4 +1,4 @@
-"""What stands behind a figure: which attacks, and how many passes of the model they take."""
+"""What a figure is based on: which attacks, and how many passes of the model they take."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from sottovoce.report.shown_words import number
 from sottovoce.report.vega import Spec, channel, finish, layered, mark
 
 MOST_LINES = 12
-"""More than these cannot be told apart."""
+"""More lines than this cannot be distinguished."""
 DASHES: tuple[tuple[int, ...], ...] = ((), (6, 3), (2, 3))
 
 

@@ -29,10 +29,10 @@ GENERATOR = '<meta name="generator" content="sottovoce leaderboard">'
 MOST_NAMED = 4
 TITLES = {"success": "Classes: attack success", "wer": "Transcripts: WER under attack"}
 ABOUT = {
-    "success": "Worst case: the share of clips heard right before that any attack breaks at a "
-    "budget. Lower is better.",
-    "wer": "Worst case: the WER where every clip counts under the attack that did it most harm at a budget. "
-    "It passes 100 % where words are added. Lower is better.",
+    "success": "Worst case: the share of clips classified correctly before the attack that any attack "
+    "breaks at a budget. Lower is better.",
+    "wer": "Worst case: the WER where each clip counts under the attack that harmed it most at a budget. "
+    "It can exceed 100 % when words are added. Lower is better.",
 }
 
 
@@ -139,7 +139,7 @@ def _ranked(heat: Heat, titles: Mapping[int, str], name: str) -> RankedTable:
     attacks = dict.fromkeys(met.words for row in heat.rows for met in find_met(row))
     caption = (
         f"{plural(len(heat.rows), 'row')} on the same {plural(first.clips, 'clip')} ({first.data}), goal "
-        f"{goal_title(Part.parse(first.goal))}, under {_some(list(attacks))}; in the order of the mean worst "
+        f"{goal_title(Part.parse(first.goal))}, under {_some(list(attacks))}; ordered by the mean worst "
         "case over the budgets"
     )
     places = [f"{place} of {len(heat.rows)}" for place in heat.places]
@@ -147,7 +147,7 @@ def _ranked(heat: Heat, titles: Mapping[int, str], name: str) -> RankedTable:
 
 
 def _apart(apart: Sequence[Apart], titles: Mapping[int, str], name: str) -> RankedTable:
-    caption = f"{plural(len(apart), 'row')}, by name, with the reason why there is no rank"
+    caption = f"{plural(len(apart), 'row')}, by name, with the reason why they are not ranked"
     rows, reasons = [each.row for each in apart], [each.reason for each in apart]
     return _table(False, caption, rows, reasons, titles, name)
 

@@ -37,7 +37,7 @@ def read_certificates(path: Path) -> CertificateSummary | None:
     try:
         plan = CertifyPlan(**read_yaml(path / PLAN, "a plan of certificates", "model: keyword"))
     except TypeError as error:
-        raise InputError(f"{path / PLAN}: expected a plan of certificates, got {error}; check it.") from None
+        raise InputError(f"{path / PLAN}: not a plan of certificates: {error}; check it.") from None
     records = list(CertifyFolder(path).records())
     curve = read_curve(records, sigma=plan.sigma, radii=[0.0])
     share = as_figure(curve.radii[0].right, Share)
@@ -76,6 +76,6 @@ def attach(
 
 
 def transforms(defense: str) -> list[str]:
-    """What stands before the model, without the vote."""
+    """The transforms in front of the model, without the vote."""
     votes = registry.names("vote")
     return [str(part) for part in parts_of(defense) if part.name not in votes]

@@ -14,7 +14,7 @@ for (const table of boards) {
       const key = (row) => row.cells[place].dataset.order ?? "";
       rows.sort((one, other) => {
         const [a, b] = [key(one), key(other)];
-        // What has no value stands last either way.
+        // Rows without a value come last either way.
         if (a === "" || b === "") return (a === "") - (b === "");
         const order = numbers ? a - b : a.localeCompare(b, undefined, { numeric: true });
         return descending ? -order : order;

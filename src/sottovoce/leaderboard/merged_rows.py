@@ -1,7 +1,7 @@
 """Rows: all claims about one target, defense, goal and set of clips, put together clip by clip.
 
-A target stands as well as it stands under everything that was tried on it. Two runs that differ in their
-attacks are two looks at one target, and the weaker look must not stand above the stronger one.
+A target is only as robust as it is under everything that was tried on it. Two runs with different attacks
+test the same target, and the run with the weaker attacks must not rank above the other.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import numpy as np
 from sottovoce.auditing.checks.flags import STRENGTH
 from sottovoce.auditing.plan.plan_file import Attacker, read_entries
 from sottovoce.auditing.results.summary import Outcomes
+from sottovoce.auditing.results.worst_case import WorstByMetric, worst_of
 from sottovoce.defenses.defense_text import Defense
 from sottovoce.leaderboard.attacks_behind import budget_title, canonical, count_passes
 from sottovoce.leaderboard.claims import claim as to
 from sottovoce.leaderboard.claims.claim import Claim, Figure, Kind, Share, as_figure
 from sottovoce.leaderboard.claims.make_claims import mean_figure
 from sottovoce.leaderboard.claims.strangers import comes_along
-from sottovoce.leaderboard.fast_summary import WorstByMetric, worst_of
 from sottovoce.registry.part_text import Part
 
 Clips = Mapping[str, Mapping[str, WorstByMetric]]
-"""What became of every clip, by budget and metric."""
+"""The outcome of every clip, by budget and metric."""
 Trusted = Literal["unheard", "certified", "doubts"]
 
 
@@ -182,8 +182,8 @@ def _certified(entry: ClaimEntry) -> float:
 
 
 def _doubts(claims: Sequence[Claim]) -> tuple[to.Doubt, ...]:
-    """Each kind once. Whether the attacks were strong enough is asked of the claim with the highest figures:
-    a weaker look at a target raises no doubt about a stronger one."""
+    """Each kind once. Doubts about the strength of attacks are taken from the claim with the highest figures:
+    weaker attacks on a target raise no doubt about stronger ones."""
     hardest = max(claims, key=mean_worst)
     found = {
         doubt.kind: doubt
@@ -195,7 +195,7 @@ def _doubts(claims: Sequence[Claim]) -> tuple[to.Doubt, ...]:
 
 
 def _together(members: Sequence[tuple[ClaimEntry, to.Worst]]) -> to.Worst:
-    """One budget: each clip under the attack of any run that did it most harm.
+    """One budget: each clip under the attack of any run that harmed it most.
 
     Over the seeds that all runs have, each by itself; where they share none, the first seeds count as one.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.errors import InputError
@@ -36,7 +37,8 @@ class NamedFolders:
             if len(seen) == before:
                 raise InputError(
                     "expected the folder of a run, of a grid of runs, of certificates or of claims, got "
-                    f"{str(path)!r}{'' if path.exists() else ', which is not there'}; check the path."
+                    f"{str(path)!r}, which {'holds none of these' if path.exists() else 'does not exist'}; "
+                    "check the path."
                 )
         return found
 
@@ -49,7 +51,7 @@ class NamedFolders:
             self.claims.append(path)
 
 
-def kind_of(path: Path) -> str:
+def kind_of(path: Path) -> Literal["run", "grid", "certificates", ""]:
     """ "run", "grid", "certificates" or "" for a folder."""
     if (path / CERTIFY_PLAN).is_file():
         return "certificates"

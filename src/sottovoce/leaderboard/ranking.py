@@ -1,12 +1,12 @@
-"""Like with like: rows that met the same attacks on the same clips are ranked, the rest stands apart.
+"""Ranking: only rows that met the same attacks on the same clips are ranked, the rest is listed separately.
 
-A target that was attacked with less looks better, so an order of unlike rows puts the least tested first. Two
-rows are alike where they have the same clips, goal, budgets, grid and version of sottovoce, and met the same
-attacks at every budget:
+A target that was attacked less looks better, so ranking rows with different attacks would put the least
+tested first. Two rows are alike if they have the same clips, goal, budgets, grid and version of sottovoce,
+and met the same attacks at every budget:
 
 - with the same settings; of an attack that came with several numbers of steps, the most count;
 - behind a defense in both forms, through it and from the bare model, and all that have a defense with the
-  same black box that joins there. Bare models stand beside those that met the strongest.
+  same black box that joins there. Bare models are ranked with the defended ones that met the strongest one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Met:
     """An attack that a row met at a budget.
 
     kind: its settings but for the steps. form: the only one in which it came, "" for all there are.
-    words: as it is told. joined: whether it is the black box that joins behind a defense; without a kind it
+    words: as shown. joined: whether it is the black box that joins behind a defense; without a kind it
     should have, and did not.
     """
 
@@ -179,27 +179,27 @@ def _reason(known: RankedRow, every: Sequence[RankedRow]) -> str:
     """Why no other row is like this one, by those that share most with it."""
     unmet = next((met.words for met in known.met if not met.kind), None)
     if unmet is not None:
-        return f"its defense met no black box: not {unmet}"
+        return f"its defense met no black-box attack: not {unmet}"
     if known.row.sample:
-        return "its clips are a sample, which cannot be put together with other runs of this target"
+        return "its clips are a sample, which cannot be combined with other runs of this target"
     if len(every) == 1:
         return "the only row"
     near = [other for other in every if other is not known and other.clips == known.clips]
     if not near:
-        return "no other row is on its clips"
+        return "no other row uses the same clips"
     near = [other for other in near if other.ground == known.ground]
     if not near:
-        return "no other row on its clips has its goal, grid and version of sottovoce"
+        return "no other row on these clips has the same goal, grid and version of sottovoce"
     near = [other for other in near if other.budgets == known.budgets]
     if not near:
-        return "no other row on its clips has its budgets"
+        return "no other row on these clips has the same budgets"
     # A bare model meets no black box that joins, and is not asked for one.
     wanted = [met for other in near for met in other.met if met.kind and (known.box or not met.joined)]
     missing = list(dict.fromkeys(met.words for met in wanted if not known.covers(met)))
     if not missing:
-        return "attacked with more than any other row on its clips"
+        return "met more attacks than any other row on these clips"
     own = [met for met in known.met if not met.joined or any(other.box for other in near)]
     less = all(any(other.covers(met) for other in near) for met in own)
-    how = "attacked with less" if less else "attacked otherwise"
+    how = "met fewer attacks" if less else "met different attacks"
     more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
-    return f"{how} than others on its clips: not with {'; '.join(missing[:MOST_NAMED])}{more}"
+    return f"{how} than others on these clips: not {'; '.join(missing[:MOST_NAMED])}{more}"

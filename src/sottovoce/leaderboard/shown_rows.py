@@ -100,7 +100,7 @@ def _sources(row: BoardRow) -> str:
     claims = sum(entry.submitted for entry in row.entries)
     runs = len(row.entries) - claims
     counts = [plural(count, noun) for count, noun in ((runs, "run"), (claims, "claim")) if count]
-    return f"put together from {' and '.join(counts)}" if len(row.entries) > 1 else ""
+    return f"combined from {' and '.join(counts)}" if len(row.entries) > 1 else ""
 
 
 def _worst(row: BoardRow, worst: Worst | None) -> ShownFigure:
@@ -125,7 +125,7 @@ def _unheard(row: BoardRow) -> ShownFigure:
         return _cell(None, "P(heard) was not measured")
     words = [f"fooled with a P(heard) below {found.below:g} ({found.ear})"]
     if len(row.entries) > 1:
-        words.append("at least: in one of the runs that the row is put together from")
+        words.append("a lower bound: from one of the runs that the row combines")
     return _cell(found.share, "", words, bar=True)
 
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 
 from sottovoce.auditing.run.hide_paths import roots_of
 from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.core.files.private_paths import hide_paths
+from sottovoce.core.processes import count_cores, in_order, workers
 from sottovoce.errors import InputError, StoreError
 from sottovoce.leaderboard.board_page import GENERATOR, render
 from sottovoce.leaderboard.certificate_rows import attach, read_certificates
 from sottovoce.leaderboard.claims.claim import Claim, read_claim
 from sottovoce.leaderboard.claims.make_claims import claims_and_clips, merge_seeds, without_paths
-from sottovoce.leaderboard.fast_summary import read_run
 from sottovoce.leaderboard.merged_rows import ClaimEntry, Clips, Link, Trusted, clips_of
 from sottovoce.leaderboard.named_folders import RUNS, NamedFolders
+from sottovoce.leaderboard.run_reading import read_run
 
 LARGE_BYTES = 200_000_000
 """Records beyond which two processes read them: below, a process takes longer to start than to read."""
@@ -28,10 +28,10 @@ LARGE_BYTES = 200_000_000
 
 @dataclass
 class SiteContents:
-    """The claims, where each comes from, and what a reader should be told.
+    """The claims, where each comes from, and notes for the reader.
 
     runs: the folders of a claim's runs, seed by seed; none for one that was submitted.
-    clips: what became of every clip of a claim, by seed; nothing where no more than a sample is known.
+    clips: the outcome of every clip of a claim, by seed; nothing where only a sample is known.
     """
 
     claims: list[Claim] = field(default_factory=list)
@@ -53,12 +53,12 @@ def write_site(
     """Write the site of these runs, grids, certificates and claims; returns its index.html.
 
     A run that lies below `out` is linked where it is; of any other the report and the plan are copied.
-    trust: take parts of plugins in claims. tell: told what is under way, and what was left out.
+    trust: allow parts of plugins in claims. tell: called with what is in progress and what was left out.
     """
     board = gather_board(NamedFolders.of(runs), tell, trust=trust)
     if not board.claims:
         why = f" ({'; '.join(board.notes)})" if board.notes else ""
-        raise InputError(f"expected a run with records or a claim, got none{why}; run an audit first.")
+        raise InputError(f"expected a run with records, or a claim, found none{why}; run an audit first.")
     index = out / "index.html"
     _check_place(index)
     try:
@@ -84,7 +84,7 @@ def gather_board(
         board.trials += trials
         if not claims:
             clean = folder.plan().clean
-            why = "attacked nothing, so it claims nothing" if clean else "has no attack with a value yet"
+            why = "attacked nothing" if clean else "has no attack with a value yet"
             board.notes.append(f"{folder.path} {why} and is left out")
         for claim, clips in claims:
             found.setdefault(claim.id, []).append((claim, folder))
@@ -110,7 +110,9 @@ def _add_claims(board: SiteContents, paths: Sequence[Path], trust: bool) -> None
         twin = known.get(claim.id)
         if twin is not None:
             if twin.seeds != claim.seeds or claim.worst not in (twin.worst, without_paths(twin).worst):
-                board.notes.append(f"{path}: {claim.id} is here already, with other figures; it is left out")
+                board.notes.append(
+                    f"{path}: {claim.id} is already listed with other figures; this one is left out"
+                )
             continue
         known[claim.id] = claim
         board.claims.append(claim)
@@ -123,17 +125,17 @@ Found = tuple[RunFolder, Sequence[tuple[Claim, Clips]], int]
 
 def _read_all(folders: Sequence[RunFolder], tell: Callable[[str], None]) -> list[Found]:
     size = sum(folder.records_path.stat().st_size for folder in folders if folder.records_path.exists())
-    workers = min(os.cpu_count() or 1, len(folders), 8)
-    if size < LARGE_BYTES or workers < 2:
+    processes = min(count_cores(), len(folders), 8)
+    if size < LARGE_BYTES or processes < 2:
         found = []
         for folder in folders:
             tell(f"reading {folder.path}")
             found.append(_read_one(folder))
         return found
-    tell(f"reading {len(folders)} runs in {workers} processes")
-    # Spawned, because a fork of a process with torch's threads can hang.
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(_read_one, folders))
+    tell(f"reading {len(folders)} runs in {processes} processes")
+    with workers(processes) as submit:
+        jobs = ((None, partial(_read_one, folder)) for folder in folders)
+        return [found for _, found in in_order(submit, jobs, len(folders))]
 
 
 def _read_one(folder: RunFolder) -> Found:
@@ -188,8 +190,8 @@ def _check_place(index: Path) -> None:
             ours = GENERATOR.encode() in file.read(4000)
         if not ours:
             raise InputError(
-                f"expected a folder for the site, got {index.parent} with an index.html that is not one of a "
-                "leaderboard; choose another --out."
+                f"{index.parent} has an index.html that is not a leaderboard; choose another folder with "
+                "--out."
             )
 
 

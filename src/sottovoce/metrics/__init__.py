@@ -1,6 +1,15 @@
-"""Metrics: pure functions on tensors, and the thin objects that give them a name, a unit and an interval.
+"""Metrics: what an attack did to the decisions and the words, and how loud or audible it is.
 
-`sottovoce.metrics.Snr` is the class that `snr` names.
+`sottovoce.metrics.Snr` is the class that the text `snr` names. Called with two waveforms, it measures them;
+`sottovoce.measure` takes either for two clips. `measure(trial)` of a metric gives two numbers a clip, and
+`summarise` makes an estimate with an interval of them. A metric with the unit % gives shares: 0.5 is shown
+as 50 %.
+
+>>> sv.metrics.Snr.name, sv.metrics.Snr.unit
+('snr', 'dB')
+>>> clean = torch.tensor([0.5, -0.5, 0.5, -0.5])
+>>> sv.measure(clean, 0.75 * clean, metrics=[sv.metrics.LInfNorm], sample_rate=16000)["linf"]
+0.125
 """
 
 from typing import TYPE_CHECKING
@@ -50,6 +59,7 @@ if TYPE_CHECKING:
     from sottovoce.metrics.text_errors import CleanCer as CleanCer
     from sottovoce.metrics.text_errors import CleanWer as CleanWer
     from sottovoce.metrics.text_errors import Deletions as Deletions
+    from sottovoce.metrics.text_errors import Edits as Edits
     from sottovoce.metrics.text_errors import Insertions as Insertions
     from sottovoce.metrics.text_errors import LanguageConfusion as LanguageConfusion
     from sottovoce.metrics.text_errors import SentenceError as SentenceError
@@ -61,5 +71,15 @@ if TYPE_CHECKING:
     from sottovoce.metrics.text_errors import UasrWord as UasrWord
     from sottovoce.metrics.text_errors import Wer as Wer
     from sottovoce.metrics.text_errors import WerClips as WerClips
+    from sottovoce.metrics.text_errors import character_edits as character_edits
+    from sottovoce.metrics.text_errors import word_edits as word_edits
 else:
-    __getattr__, __dir__ = lazy(__name__, registered("metric"))
+    __getattr__, __dir__ = lazy(
+        __name__,
+        registered(
+            "metric",
+            Edits="sottovoce.metrics.text_errors:Edits",
+            character_edits="sottovoce.metrics.text_errors:character_edits",
+            word_edits="sottovoce.metrics.text_errors:word_edits",
+        ),
+    )

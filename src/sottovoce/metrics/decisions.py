@@ -15,7 +15,18 @@ from sottovoce.core.metric import Metric
 
 @final
 class Accuracy(Metric):
-    """Share of clips that are still heard right."""
+    """Share of clips that a classifier still names correctly under attack, in %.
+
+    Its interval is exact (Clopper-Pearson). Clips without a label have no value.
+
+    >>> clips = sv.AudioBatch.of([[0.5], [0.5]], sample_rate=16000)
+    >>> trial = sv.Trial(
+    ...     clips, clips, labels=("yes", "no"), references=("yes", "no"), clean_texts=("yes", "no"),
+    ...     adversarial_texts=("yes", "go"), achieved=(False, True), achieved_unrounded=(False, True),
+    ... )
+    >>> sv.metrics.Accuracy().measure(trial)[:, 0].tolist()  # a clip each: right, wrong
+    [1.0, 0.0]
+    """
 
     name, title, unit = "accuracy", "accuracy under attack", "%"
     of: ClassVar[Literal["decisions", "audio"]] = "decisions"
@@ -28,7 +39,18 @@ class Accuracy(Metric):
 
 @final
 class CleanAccuracy(Metric):
-    """Share of clips that are heard right before the attack."""
+    """Share of clips that a classifier names correctly before the attack, in %.
+
+    Its interval is exact (Clopper-Pearson). Clips without a label have no value.
+
+    >>> clips = sv.AudioBatch.of([[0.5], [0.5]], sample_rate=16000)
+    >>> trial = sv.Trial(
+    ...     clips, clips, labels=("yes", "no"), references=("yes", "up"), clean_texts=("yes", "up"),
+    ...     adversarial_texts=("no", "go"), achieved=(True, True), achieved_unrounded=(True, True),
+    ... )
+    >>> sv.metrics.CleanAccuracy().measure(trial)[:, 0].tolist()  # a clip each: right, wrong
+    [1.0, 0.0]
+    """
 
     name, title, unit = "clean-accuracy", "clean accuracy", "%"
     before: ClassVar[bool] = True
@@ -42,7 +64,19 @@ class CleanAccuracy(Metric):
 
 @final
 class FoolingRatio(Metric):
-    """Share of clips whose decision changes (Moosavi-Dezfooli et al. 2017), right or wrong before."""
+    """Share of clips whose decision changes, right or wrong before, in %.
+
+    Needs no labels (Moosavi-Dezfooli et al. 2017, "Universal adversarial perturbations"). Transcripts are
+    compared in the recogniser's canonical form. Its interval is exact (Clopper-Pearson).
+
+    >>> clips = sv.AudioBatch.of([[0.5], [0.5]], sample_rate=16000)
+    >>> trial = sv.Trial(
+    ...     clips, clips, labels=None, references=("yes", "up"), clean_texts=("yes", "up"),
+    ...     adversarial_texts=("yes", "go"), achieved=(False, True), achieved_unrounded=(False, True),
+    ... )
+    >>> sv.metrics.FoolingRatio().measure(trial)[:, 0].tolist()  # a clip each: the same, another decision
+    [0.0, 1.0]
+    """
 
     name, title, unit = "fooling-ratio", "fooling ratio", "%"
     of: ClassVar[Literal["decisions", "audio"]] = "decisions"
@@ -59,8 +93,21 @@ class FoolingRatio(Metric):
 
 @final
 class Success(Metric):
-    """Share of attacks that reach their goal: for a classifier among the clips that it heard right before,
-    for a recogniser, which seldom hears a whole sentence right, among all."""
+    """Share of attacks that reach their goal, in %.
+
+    For a classifier it counts only clips that were named correctly before the attack. A recogniser seldom
+    writes a whole sentence without an error, so there every clip counts. The interval is exact
+    (Clopper-Pearson).
+
+    >>> clips = sv.AudioBatch.of([[0.5], [0.5], [0.5]], sample_rate=16000)
+    >>> trial = sv.Trial(
+    ...     clips, clips, labels=("yes", "no", "up"), references=("yes", "no", "go"),
+    ...     clean_texts=("yes", "no", "go"), adversarial_texts=("yes", "go", "up"),
+    ...     achieved=(False, True, True), achieved_unrounded=(False, True, True),
+    ... )
+    >>> sv.metrics.Success().measure(trial)[:, 0].tolist()  # the last clip was wrong before: no value
+    [0.0, 1.0, nan]
+    """
 
     name, title, unit = "success", "attack success", "%"
     of: ClassVar[Literal["decisions", "audio"]] = "decisions"
@@ -75,7 +122,19 @@ class Success(Metric):
 
 @final
 class ChanceOfRight(Metric):
-    """Mean probability that the target gives to the right label under attack: what soft votes add up."""
+    """Mean probability that the target gives to the right label under attack, in %.
+
+    A soft vote over several clips of a speaker adds these up. Needs labels and a target with class scores.
+
+    >>> clips = sv.AudioBatch.of([[0.5], [0.5]], sample_rate=16000)
+    >>> trial = sv.Trial(
+    ...     clips, clips, labels=("yes", "no"), references=("yes", "no"), clean_texts=("yes", "no"),
+    ...     adversarial_texts=("yes", "go"), achieved=(False, True), achieved_unrounded=(False, True),
+    ...     chance=lambda batch, labels: torch.tensor([0.75, 0.25]),
+    ... )
+    >>> sv.metrics.ChanceOfRight().measure(trial)[:, 0].tolist()
+    [0.75, 0.25]
+    """
 
     name, title, unit = "chance", "probability of the right label under attack", "%"
     of: ClassVar[Literal["decisions", "audio"]] = "decisions"
@@ -88,7 +147,19 @@ class ChanceOfRight(Metric):
 
 @final
 class CleanChanceOfRight(Metric):
-    """Mean probability that the target gives to the right label before the attack."""
+    """Mean probability that the target gives to the right label before the attack, in %.
+
+    Needs labels and a target with class scores.
+
+    >>> clips = sv.AudioBatch.of([[0.5], [0.5]], sample_rate=16000)
+    >>> trial = sv.Trial(
+    ...     clips, clips, labels=("yes", "no"), references=("yes", "no"), clean_texts=("yes", "no"),
+    ...     adversarial_texts=("yes", "go"), achieved=(False, True), achieved_unrounded=(False, True),
+    ...     chance=lambda batch, labels: torch.tensor([0.75, 0.5]),
+    ... )
+    >>> sv.metrics.CleanChanceOfRight().measure(trial)[:, 0].tolist()
+    [0.75, 0.5]
+    """
 
     name, title, unit = "clean-chance", "probability of the right label", "%"
     before: ClassVar[bool] = True

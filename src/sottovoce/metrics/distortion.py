@@ -32,7 +32,16 @@ class ClipMean(Metric):
 
 @final
 class Snr(ClipMean):
-    """Power of the clip over power of what was added; infinite ones are left out of the mean."""
+    """Signal-to-noise ratio in dB: energy of the clip over energy of what was added.
+
+    Higher is quieter; what is audible it does not say (see `p-heard`). A clip that was not changed has an
+    infinite SNR and is left out of the mean.
+
+    >>> clean = torch.tensor([0.5, -0.5, 0.5, -0.5])
+    >>> changed = 1.1 * clean  # a tenth of the amplitude was added
+    >>> round(sv.measure(clean, changed, metrics="snr", sample_rate=16000)["snr"], 3)
+    20.0
+    """
 
     name, title, unit = "snr", "SNR", "dB"
 
@@ -42,7 +51,16 @@ class Snr(ClipMean):
 
 @final
 class SegmentalSnrDb(ClipMean):
-    """SNR of short frames, each limited to -10..35 dB: quiet passages count as much as loud ones."""
+    """SNR in dB of 30 ms frames, each limited to -10..35 dB, mean over the frames.
+
+    Quiet passages count as much as loud ones, so noise in pauses costs more than in `snr` (Hu and Loizou
+    2008).
+
+    >>> clean = 0.5 * torch.sin(torch.arange(16000) / 10)
+    >>> found = sv.measure(clean, 1.1 * clean, metrics="segmental-snr", sample_rate=16000)
+    >>> round(found["segmental-snr"], 3)
+    20.0
+    """
 
     name, title, unit = "segmental-snr", "segmental SNR", "dB"
 
@@ -55,7 +73,12 @@ class SegmentalSnrDb(ClipMean):
 
 @final
 class LInfNorm(ClipMean):
-    """Largest change of a sample, on the scale where full swing is 1."""
+    """Largest change of a single sample, where 1 is full scale; one step of a 16-bit file is 1/32768.
+
+    >>> clean, changed = torch.tensor([0.5, -0.5]), torch.tensor([0.5, -0.25])
+    >>> sv.measure(clean, changed, metrics="linf", sample_rate=16000)["linf"]
+    0.25
+    """
 
     name, title = "linf", "L-infinity"
 
@@ -65,7 +88,12 @@ class LInfNorm(ClipMean):
 
 @final
 class L2Norm(ClipMean):
-    """Euclidean length of what was added."""
+    """Euclidean norm of what was added, where a sample of full scale is 1; it grows with the clip's length.
+
+    >>> clean, changed = torch.zeros(2), torch.tensor([0.375, 0.5])
+    >>> sv.measure(clean, changed, metrics="l2", sample_rate=16000)["l2"]
+    0.625
+    """
 
     name, title = "l2", "L2"
 
@@ -74,7 +102,7 @@ class L2Norm(ClipMean):
 
 
 class PartDb(ClipMean):
-    """Level of what was added, relative to the clip, on one part of it (Vadillo & Santana, eqs. 1 and 4)."""
+    """Level of what was added against that of the clip, on a part of it (Vadillo and Santana, eqs. 1, 4)."""
 
     unit: ClassVar[str] = "dB"
     part: ClassVar[Literal["whole", "vocal", "background"]] = "whole"
@@ -96,49 +124,97 @@ class PartDb(ClipMean):
 
 @final
 class DbMax(PartDb):
-    """Peak of the perturbation under the peak of the clip: dB_x,max."""
+    """Peak of the perturbation against the peak of the clip, in dB: dB_x,max.
+
+    0 dB is as loud as the clip, and -32 dB is what the literature accepts as quiet (Vadillo and Santana, eq.
+    1).
+
+    >>> clean, changed = torch.tensor([0.5, -0.25]), torch.tensor([0.55, -0.25])
+    >>> round(sv.measure(clean, changed, metrics="db-max", sample_rate=16000)["db-max"], 2)
+    -20.0
+    """
 
     name, title = "db-max", "dB max, whole clip"
 
 
 @final
 class DbMaxVocal(PartDb):
-    """As db-max, over the vocal part of each clip."""
+    """As `db-max`, over the vocal part of each clip: the shortest range with 95 % of its energy.
+
+    Clips labelled "silence" have no vocal part and no value (Vadillo and Santana, section 4.2).
+
+    >>> clean = torch.tensor([0.01, 0.1, 0.1, 0.01])  # the two samples in the middle are the vocal part
+    >>> found = sv.measure(clean, clean + 0.001, metrics="db-max-vocal", sample_rate=16000)
+    >>> round(found["db-max-vocal"], 2)
+    -40.0
+    """
 
     name, title, part = "db-max-vocal", "dB max, vocal part", "vocal"
 
 
 @final
 class DbMaxBackground(PartDb):
-    """As db-max, over what lies outside the vocal part."""
+    """As `db-max`, over what lies outside the vocal part of each clip.
+
+    >>> clean = torch.tensor([0.01, 0.1, 0.1, 0.01])  # the two samples in the middle are the vocal part
+    >>> found = sv.measure(clean, clean + 0.001, metrics="db-max-background", sample_rate=16000)
+    >>> round(found["db-max-background"], 2)
+    -20.0
+    """
 
     name, title, part = "db-max-background", "dB max, background", "background"
 
 
 @final
 class DbMean(PartDb):
-    """Mean level of the perturbation under the mean level of the clip: dB_x,mean."""
+    """Mean magnitude of the perturbation against that of the clip, in dB: dB_x,mean.
+
+    Vadillo and Santana, eq. 4. Lower is quieter.
+
+    >>> clean, changed = torch.tensor([0.5, -0.5]), torch.tensor([0.5, -0.4])
+    >>> round(sv.measure(clean, changed, metrics="db-mean", sample_rate=16000)["db-mean"], 2)
+    -20.0
+    """
 
     name, title, level = "db-mean", "dB mean, whole clip", "mean"
 
 
 @final
 class DbMeanVocal(PartDb):
-    """As db-mean, over the vocal part of each clip."""
+    """As `db-mean`, over the vocal part of each clip: the shortest range with 95 % of its energy.
+
+    >>> clean = torch.tensor([0.01, 0.1, 0.1, 0.01])  # the two samples in the middle are the vocal part
+    >>> found = sv.measure(clean, clean + 0.001, metrics="db-mean-vocal", sample_rate=16000)
+    >>> round(found["db-mean-vocal"], 2)
+    -40.0
+    """
 
     name, title, part, level = "db-mean-vocal", "dB mean, vocal part", "vocal", "mean"
 
 
 @final
 class DbMeanBackground(PartDb):
-    """As db-mean, over what lies outside the vocal part."""
+    """As `db-mean`, over what lies outside the vocal part of each clip.
+
+    >>> clean = torch.tensor([0.01, 0.1, 0.1, 0.01])  # the two samples in the middle are the vocal part
+    >>> found = sv.measure(clean, clean + 0.001, metrics="db-mean-background", sample_rate=16000)
+    >>> round(found["db-mean-background"], 2)
+    -20.0
+    """
 
     name, title, part, level = "db-mean-background", "dB mean, background", "background", "mean"
 
 
 @final
 class BelowAccepted(Metric):
-    """Share of clips whose dB_x,max lies below -32 dB, which the literature takes for quiet enough."""
+    """Share of clips whose `db-max` is below -32 dB, in %: what the literature accepts as quiet.
+
+    Vadillo and Santana, section 4.1. It does not prove that nobody hears it (see `p-heard`).
+
+    >>> clean = torch.tensor([0.5, -0.25])
+    >>> sv.measure(clean, 1.01 * clean, metrics="below-32db", sample_rate=16000)["below-32db"]  # -40 dB
+    1.0
+    """
 
     name, title, unit = "below-32db", "clips below -32 dB", "%"
     interval: ClassVar[Literal["exact", "bootstrap"]] = "exact"

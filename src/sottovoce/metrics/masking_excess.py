@@ -17,7 +17,7 @@ from sottovoce.perception.masking.threshold import Excess, Masker
 
 
 class Masking(Metric):
-    """A subclass names the measure of a perturbation's excess; the summary is its mean over clips."""
+    """A figure of the excess over the masking threshold, which a subclass picks; mean over clips."""
 
     @abstractmethod
     def of_excess(self, excess: Excess) -> Tensor:
@@ -31,7 +31,14 @@ class Masking(Metric):
 
 @final
 class MaskingShare(Masking):
-    """Share of the cells of a clip's spectrum in which what was added is above the masking threshold."""
+    """Share of time-frequency cells in which what was added exceeds the masking threshold, in %.
+
+    The threshold is that of psychoacoustic model 1 (ISO 11172-3) for the clean clip; 0 % is all masked.
+
+    >>> clean = 0.5 * torch.sin(torch.arange(16000) / 10)
+    >>> sv.measure(clean, 1.0001 * clean, metrics="masking-share", sample_rate=16000)["masking-share"]
+    0.0
+    """
 
     name, title, unit = "masking-share", "audible cells", "%"
 
@@ -41,7 +48,14 @@ class MaskingShare(Masking):
 
 @final
 class MaskingExcess(Masking):
-    """How far what was added rises above the masking threshold, over all cells, those below counting 0."""
+    """Mean excess of what was added over the masking threshold, in dB; cells below it count as 0.
+
+    The threshold is that of psychoacoustic model 1 (ISO 11172-3) for the clean clip; 0 dB is all masked.
+
+    >>> clean = 0.5 * torch.sin(torch.arange(16000) / 10)
+    >>> sv.measure(clean, 1.0001 * clean, metrics="masking-excess", sample_rate=16000)["masking-excess"]
+    0.0
+    """
 
     name, title, unit = "masking-excess", "excess over the masking threshold", "dB"
 
@@ -51,7 +65,20 @@ class MaskingExcess(Masking):
 
 @final
 class MaskingMax(Masking):
-    """How far what was added rises above the masking threshold where it does most; below 0: all is masked."""
+    """Largest excess of what was added over the masking threshold, in dB; below 0 all of it is masked.
+
+    The threshold is that of psychoacoustic model 1 (ISO 11172-3) for the clean clip. A clip that was not
+    changed has no value.
+
+    >>> clean = 0.5 * torch.sin(torch.arange(16000) / 10)
+    >>> added = 0.1 * torch.sin(torch.arange(16000) / 3)
+    >>> loud, quiet = (
+    ...     sv.measure(clean, clean + gain * added, metrics="masking-max", sample_rate=16000)
+    ...     for gain in (1.0, 0.1)
+    ... )
+    >>> round(loud["masking-max"] - quiet["masking-max"], 1)  # a tenth of the amplitude: 20 dB less
+    20.0
+    """
 
     name, title, unit = "masking-max", "largest excess over the masking threshold", "dB"
 

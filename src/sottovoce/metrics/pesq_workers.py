@@ -1,6 +1,6 @@
-"""PESQ in processes of its own: on every core, and where a crash of the library cannot take a run with it.
+"""PESQ in separate processes: on every core, and so that a crash of the library does not end the run.
 
-The library keeps one core busy, and dies on clips with more utterances than it has room for (two minutes of
+The library uses one core, and crashes on clips with more utterances than it has room for (two minutes of
 speech are too many). This file is also the worker's program. It imports nothing of sottovoce, so that a
 worker starts in a moment, and never runs the script that its parent was started from.
 """
@@ -41,16 +41,13 @@ def score_pairs(
     tasks = [(sample_rate, clean, changed, mode) for clean, changed in pairs]
     if workers is None and len(tasks) == 1 and len(tasks[0][1]) <= ALONE_SECONDS * sample_rate:
         return [_score(*tasks[0])]
+    if workers is None:
+        # Imported here: a worker starts without torch.
+        from sottovoce.core.processes import count_cores
+
+        workers = count_cores()
     # A forked child must not talk to its parent's workers.
-    return list(_threads(workers or count_cores(), os.getpid()).map(_ask, tasks))
-
-
-def count_cores() -> int:
-    """The cores that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not every system can say
-        return os.cpu_count() or 1
+    return list(_threads(workers, os.getpid()).map(_ask, tasks))
 
 
 class _Worker:

@@ -52,7 +52,7 @@ class Unscored(Exception):
 
 
 class Quality(ClipMean):
-    """A measure of aligned pairs. A subclass writes `score`."""
+    """A measure of pairs that are aligned first. A subclass writes `score`."""
 
     @abstractmethod
     def score(self, clean: AudioBatch, changed: AudioBatch) -> QualityScores:
@@ -84,7 +84,7 @@ def aligned(clean: AudioBatch, changed: AudioBatch) -> tuple[AudioBatch, AudioBa
 
 
 class PesqMos(Quality):
-    """PESQ on the mean opinion scale (ITU-T P.862). Clips at other rates are resampled to 16 kHz for it."""
+    """PESQ on the scale of mean opinions (ITU-T P.862). Clips at other rates are resampled to 16 kHz."""
 
     measured: ClassVar[Literal["always", "pairs", "named"]] = "pairs"
     unit: ClassVar[str] = "MOS"
@@ -95,8 +95,8 @@ class PesqMos(Quality):
     def score(self, clean: AudioBatch, changed: AudioBatch) -> QualityScores:
         if find_spec("pesq") is None:
             raise MissingExtra(
-                "PESQ needs the package pesq, which is not installed; pip install 'sottovoce[quality]', with "
-                "a C compiler at hand."
+                "PESQ needs the package pesq, which is not installed; pip install 'sottovoce[quality]' (it "
+                "needs a C compiler)."
             )
         reasons = [_refusal(*clip, clean.sample_rate) for clip in _clips(clean, changed)]
         rate = clean.sample_rate if clean.sample_rate in self.rates_hz else 16000
@@ -111,14 +111,30 @@ class PesqMos(Quality):
 
 @final
 class Pesq(PesqMos):
-    """PESQ, wide band (P.862.2): 1 is bad, 4.64 is an untouched clip."""
+    """PESQ, wide band (ITU-T P.862.2): speech quality from 1, bad, to 4.64, an untouched clip.
+
+    Needs the package pesq (`pip install 'sottovoce[quality]'`). Clips from a quarter of a second on.
+
+    >>> (clip,) = sv.open_data("prompts:en", limit=1, sample_rate=16000).load()
+    >>> found = sv.measure(clip.waveform, clip.waveform, metrics="pesq", sample_rate=16000)
+    >>> round(found["pesq"], 2)
+    4.64
+    """
 
     name, title = "pesq", "PESQ"
 
 
 @final
 class PesqNb(PesqMos):
-    """PESQ, narrow band (P.862.1), as on a telephone: 1 is bad, 4.55 is an untouched clip."""
+    """PESQ, narrow band (ITU-T P.862.1), as on a telephone: 1, bad, to 4.55, an untouched clip.
+
+    Needs the package pesq (`pip install 'sottovoce[quality]'`). Clips from a quarter of a second on.
+
+    >>> (clip,) = sv.open_data("prompts:en", limit=1, sample_rate=16000).load()
+    >>> found = sv.measure(clip.waveform, clip.waveform, metrics="pesq-nb", sample_rate=16000)
+    >>> round(found["pesq-nb"], 2)
+    4.55
+    """
 
     name, title = "pesq-nb", "PESQ, narrow band"
     mode: ClassVar[Literal["wb", "nb"]] = "nb"
@@ -126,7 +142,7 @@ class PesqNb(PesqMos):
 
 
 class Intelligibility(Quality):
-    """Short-time objective intelligibility: correlation of band envelopes over 0.4 s; 1 where none differ."""
+    """Short-time objective intelligibility: correlation of band envelopes over 0.4 s; 1 for equal clips."""
 
     extended: ClassVar[bool] = False
 
@@ -137,14 +153,30 @@ class Intelligibility(Quality):
 
 @final
 class Stoi(Intelligibility):
-    """How well words can be made out, 0 to 1 (Taal et al. 2011)."""
+    """How well words can be understood, from 0 to 1, an untouched clip (STOI, Taal et al. 2011).
+
+    Needs 0.4 s of speech once pauses are cut out. A change of gain does not count.
+
+    >>> (clip,) = sv.open_data("prompts:en", limit=1, sample_rate=16000).load()
+    >>> found = sv.measure(clip.waveform, 0.5 * clip.waveform, metrics="stoi", sample_rate=16000)
+    >>> round(found["stoi"], 3)
+    1.0
+    """
 
     name, title = "stoi", "STOI"
 
 
 @final
 class Estoi(Intelligibility):
-    """As stoi, for noise that comes and goes (Jensen and Taal 2016)."""
+    """Extended STOI, from 0 to 1, an untouched clip: for noise that comes and goes (Jensen and Taal 2016).
+
+    Needs 0.4 s of speech once pauses are cut out. A change of gain does not count.
+
+    >>> (clip,) = sv.open_data("prompts:en", limit=1, sample_rate=16000).load()
+    >>> found = sv.measure(clip.waveform, 0.5 * clip.waveform, metrics="estoi", sample_rate=16000)
+    >>> round(found["estoi"], 3)
+    1.0
+    """
 
     measured: ClassVar[Literal["always", "pairs", "named"]] = "pairs"
     name, title = "estoi", "extended STOI"
@@ -175,21 +207,45 @@ class FrameMean(Quality):
 
 @final
 class Fwssnr(FrameMean):
-    """Frequency-weighted segmental SNR, -10 to 35 dB: a critical band weighs by what the clip has there."""
+    """Frequency-weighted segmental SNR in dB, from -10 to 35, which an untouched clip has.
+
+    The mean over 30 ms frames; a critical band weighs by what the clip has there (Hu and Loizou 2008). Needs
+    a sample rate of 8 kHz or more. A change of gain does not count.
+
+    >>> clean = 0.5 * torch.sin(torch.arange(16000) / 10)
+    >>> round(sv.measure(clean, clean, metrics="fwssnr", sample_rate=16000)["fwssnr"], 3)
+    35.0
+    """
 
     name, title, unit, which = "fwssnr", "frequency-weighted segmental SNR", "dB", "fwssnr_db"
 
 
 @final
 class CepstralDistance(FrameMean):
-    """Distance of the smoothed log spectra of short frames, 0 to 10 dB; the worst 5 % of frames left out."""
+    """Distance of the smoothed log spectra of 30 ms frames in dB, from 0, equal clips, to 10.
+
+    From the cepstra of linear prediction; the worst 5 % of frames are left out (Hu and Loizou 2008). A change
+    of gain does not count.
+
+    >>> clean = 0.5 * torch.sin(torch.arange(16000) / 10)
+    >>> round(sv.measure(clean, 0.5 * clean, metrics="cd", sample_rate=16000)["cd"], 3)
+    0.0
+    """
 
     name, title, unit, which = "cd", "cepstral distance", "dB", "cd"
 
 
 @final
 class LogLikelihoodRatio(FrameMean):
-    """How badly the changed clip's formants fit the clean one's, 0 to 2; the worst 5 % of frames left out."""
+    """How badly the changed clip's spectral envelope (formants) fits the clean one's, from 0 to 2.
+
+    Of linear prediction in 30 ms frames; the worst 5 % of frames are left out (Hu and Loizou 2008). A change
+    of gain does not count.
+
+    >>> clean = 0.5 * torch.sin(torch.arange(16000) / 10)
+    >>> round(sv.measure(clean, 0.5 * clean, metrics="llr", sample_rate=16000)["llr"], 3)
+    0.0
+    """
 
     measured: ClassVar[Literal["always", "pairs", "named"]] = "pairs"
     name, title, which = "llr", "log-likelihood ratio", "llr"
@@ -197,7 +253,15 @@ class LogLikelihoodRatio(FrameMean):
 
 @final
 class LoudnessChange(Quality):
-    """By how much the changed clip is louder, in loudness units (ITU-R BS.1770, gated)."""
+    """How much louder the changed clip is, in loudness units (ITU-R BS.1770, gated); one unit is 1 dB.
+
+    Clips from 0.4 s on that are louder than -70 LUFS.
+
+    >>> clean = 0.5 * torch.sin(torch.arange(16000) / 10)
+    >>> found = sv.measure(clean, 0.5 * clean, metrics="loudness-change", sample_rate=16000)
+    >>> round(found["loudness-change"], 2)
+    -6.02
+    """
 
     measured: ClassVar[Literal["always", "pairs", "named"]] = "pairs"
     name, title, unit = "loudness-change", "change of loudness", "LU"
@@ -208,7 +272,13 @@ class LoudnessChange(Quality):
 
 @final
 class LevelChange(Quality):
-    """By how much the changed clip's RMS level is higher."""
+    """How much higher the RMS level of the changed clip is, in dB.
+
+    >>> clean = 0.5 * torch.sin(torch.arange(16000) / 10)
+    >>> found = sv.measure(clean, 0.5 * clean, metrics="level-change", sample_rate=16000)
+    >>> round(found["level-change"], 2)
+    -6.02
+    """
 
     measured: ClassVar[Literal["always", "pairs", "named"]] = "pairs"
     name, title, unit = "level-change", "change of level", "dB"
@@ -226,7 +296,13 @@ class LevelChange(Quality):
 
 @final
 class Shift(ClipMean):
-    """How late the changed clip is; 0 where it is in place or where nobody can tell."""
+    """How late the changed clip is, in ms; 0 where it is in place, or where that cannot be told.
+
+    >>> clean = 0.1 * torch.randn(16000, generator=torch.Generator().manual_seed(0))
+    >>> late = torch.cat([torch.zeros(160), clean[:-160]])  # 10 ms at 16 kHz
+    >>> sv.measure(clean, late, metrics="shift", sample_rate=16000)["shift"]
+    10.0
+    """
 
     measured: ClassVar[Literal["always", "pairs", "named"]] = "pairs"
     name, title, unit = "shift", "shift", "ms"

@@ -1,4 +1,4 @@
-"""What others measure quality with, each from an optional package, behind one interface.
+"""Quality measures of other packages, all optional, behind one interface.
 
 ViSQOL and Zimtohrli model hearing, CDPAM and DNSMOS were trained on what people said. Each hears one clip at
 a time, at a rate of its own. A clip that one of them cannot score has no value, and a reason.
@@ -30,12 +30,13 @@ JUDGES = 'pip install "sottovoce[judges]"'
 
 
 class PairScore(ClipMean):
-    """A score of a clean clip and what became of it. A subclass writes `score`; the summary is the mean.
+    """A score of a clean clip and a changed one, mean over clips. A subclass writes `score`.
 
-    A changed clip that is late or early by whole samples is put in place first, as for PESQ and its kin.
+    A changed clip that is late or early by whole samples is aligned first, as for PESQ.
 
-    rate_hz: what it hears; clips of another rate are resampled, from `lowest_rate_hz` on.
-    shortest_seconds: below that it has no score. better: which way is good.
+    rate_hz: the rate that the measure works at; other rates, from `lowest_rate_hz` on, are resampled to it.
+    shortest_seconds: shorter clips have no score.
+    better: whether a higher or a lower score is good.
     """
 
     measured: ClassVar[Literal["always", "pairs", "named"]] = "named"
@@ -77,7 +78,14 @@ class PairScore(ClipMean):
 
 @final
 class Visqol(PairScore):
-    """ViSQOL (Chinen et al. 2020) in its mode for speech: an opinion score, about 4.6 for equal clips."""
+    """ViSQOL in its mode for speech (Chinen et al. 2020): an opinion from 1 to about 4.6, equal clips.
+
+    Needs the package visqol-python (`pip install "sottovoce[judges]"`). Clips from 1 s on, at 16 kHz.
+
+    >>> sv.metrics.Visqol.better, sv.metrics.Visqol.rate_hz, sv.metrics.Visqol.shortest_seconds
+    ('higher', 16000, 1.0)
+    >>> sv.measure("clean.wav", "changed.wav", metrics="visqol")["visqol"]  # doctest: +SKIP
+    """
 
     name, title = "visqol", "ViSQOL"
     rate_hz, shortest_seconds, better = 16000, 1.0, "higher"
@@ -88,13 +96,20 @@ class Visqol(PairScore):
                 warnings.simplefilter("ignore", RuntimeWarning)
                 return float(_visqol().measure_from_arrays(clean, changed, self.rate_hz).moslqo)
         except (IndexError, ValueError):
-            # Its way to say that no patch of the clean clip is loud enough.
+            # The package raises these where no patch of the clean clip is loud enough.
             return math.nan
 
 
 @final
 class Zimtohrli(PairScore):
-    """Zimtohrli (Alakuijala et al. 2025): a distance, 0 for equal clips."""
+    """Zimtohrli (Alakuijala et al. 2025): a distance of two sounds by a model of hearing, 0 for equal clips.
+
+    Needs the package zimtohrli (`pip install "sottovoce[judges]"`). Clips from 0.25 s on, at 48 kHz.
+
+    >>> sv.metrics.Zimtohrli.better, sv.metrics.Zimtohrli.rate_hz
+    ('lower', 48000)
+    >>> sv.measure("clean.wav", "changed.wav", metrics="zimtohrli")["zimtohrli"]  # doctest: +SKIP
+    """
 
     # Below 84 ms the package reads past its own memory and takes the whole program down.
     name, title = "zimtohrli", "Zimtohrli"
@@ -106,7 +121,14 @@ class Zimtohrli(PairScore):
 
 @final
 class Cdpam(PairScore):
-    """CDPAM (Manocha et al. 2021): a distance learned from people's answers, 0 for equal clips."""
+    """CDPAM (Manocha et al. 2021): a distance learned from people's answers, 0 for equal clips.
+
+    Needs the package cdpam (`pip install --no-deps cdpam`). Clips from 0.1 s on, at 22.05 kHz.
+
+    >>> sv.metrics.Cdpam.better, sv.metrics.Cdpam.rate_hz
+    ('lower', 22050)
+    >>> sv.measure("clean.wav", "changed.wav", metrics="cdpam")["cdpam"]  # doctest: +SKIP
+    """
 
     name, title = "cdpam", "CDPAM"
     rate_hz, shortest_seconds, better = 22050, 0.1, "lower"
@@ -117,7 +139,15 @@ class Cdpam(PairScore):
 
 @final
 class Dnsmos(PairScore):
-    """DNSMOS (Reddy et al. 2022) of the changed clip: an opinion from 1 to 5 that asks for no reference."""
+    """DNSMOS of the changed clip (Reddy et al. 2022): an opinion from 1 to 5, without a reference.
+
+    The overall opinion of ITU-T P.835, as a network predicts it. Needs the packages speechmos and onnxruntime
+    (`pip install "sottovoce[judges]"`). Clips from 0.5 s on, at 16 kHz.
+
+    >>> sv.metrics.Dnsmos.better, sv.metrics.Dnsmos.rate_hz
+    ('higher', 16000)
+    >>> sv.measure("clean.wav", "changed.wav", metrics="dnsmos")["dnsmos"]  # doctest: +SKIP
+    """
 
     name, title = "dnsmos", "DNSMOS"
     rate_hz, shortest_seconds, better = 16000, 0.5, "higher"
@@ -128,7 +158,14 @@ class Dnsmos(PairScore):
 
 @final
 class DnsmosChange(PairScore):
-    """DNSMOS of the changed clip less that of the clean one: below 0 where the change is for the worse."""
+    """DNSMOS of the changed clip less that of the clean one: below 0 where the change made it worse.
+
+    See `dnsmos`, which it needs.
+
+    >>> sv.metrics.DnsmosChange.better, sv.metrics.DnsmosChange.rate_hz
+    ('higher', 16000)
+    >>> sv.measure("clean.wav", "changed.wav", metrics="dnsmos-change")["dnsmos-change"]  # doctest: +SKIP
+    """
 
     name, title = "dnsmos-change", "DNSMOS, change"
     rate_hz, shortest_seconds, better = 16000, 0.5, "higher"
@@ -164,13 +201,13 @@ def _folder(module: str, title: str, command: str) -> Path:
 
 
 def _missing(module: str, title: str, command: str) -> MissingExtra:
-    return MissingExtra(f"{title} expected the package {module}, which is not installed; {command}.")
+    return MissingExtra(f"{title} needs the package {module}, which is not installed; {command}.")
 
 
 @cache
 def _visqol() -> Any:
     scorer = _extra("visqol", Visqol.title, JUDGES).VisqolApi()
-    # Without its lattice the package would go over to another scale, with a warning alone.
+    # Without its lattice the package would switch to another scale, with no more than a warning.
     _extra("ai_edge_litert", Visqol.title, JUDGES)
     scorer.create(mode="speech", use_lattice_model=True)
     return scorer
@@ -207,10 +244,10 @@ def _dnsmos() -> Any:
 
 @cache
 def _cdpam() -> dict[str, Tensor]:
-    """The weights in the package. Its module asks for packages of another age, so the network is ours."""
+    """The weights in the package. Its module needs outdated packages, so the network is rebuilt here."""
     folder = _folder("cdpam", Cdpam.title, "pip install --no-deps cdpam")
     path = folder / "CDPAM_trained" / "scratchJNDdefault_best_model.pth"
-    # An old pickle, which torch's safe reader refuses; it deserves the trust that its package has.
+    # An old pickle, which torch's safe reader refuses; it is trusted as much as the package that holds it.
     state: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=False)["state"]
     return state
 
@@ -237,7 +274,7 @@ def _acoustics(clip: bytes) -> Tensor:
         x = torch.nn.functional.leaky_relu(x, 0.1)
         if layer % 4 == 3:
             x = x[:, :, ::2]
-    # The other half stands for what is said, and is left out of the distance.
+    # The other half encodes what is said, and is left out of the distance.
     return torch.nn.functional.normalize(x.mean(dim=2)[0, :512], dim=0)
 
 

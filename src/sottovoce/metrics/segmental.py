@@ -5,7 +5,7 @@ enhancement" (2008): Hann frames of 30 ms that step by a quarter. All three come
 its magnitude in critical bands gives the SNR, its power the autocorrelation, and that the linear prediction.
 Segmental SNR, which needs no spectrum, is in `sottovoce.metrics.signal_distortion`.
 
-None of the three sees a change of gain. Frames are independent, float64, on the CPU; padding has no say.
+None of the three sees a change of gain. Frames are independent, float64, on the CPU; padding does not count.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class _Plan:
 def _plan(sample_rate: int) -> _Plan:
     size = frame_samples(sample_rate)
     spectrum = 2 ** math.ceil(math.log2(2 * size))
-    # At most half a frame: at a toy's rate a frame has few samples.
+    # At most half a frame: at very low rates a frame has few samples.
     order = min(10 if sample_rate < 10_000 else 16, size // 2)
     return _Plan(
         size=size,

@@ -35,8 +35,8 @@ def check_shapes(clean: Tensor, delta: Tensor) -> None:
     """Refuse a `delta` that would only fit `clean` by broadcasting."""
     if clean.ndim != 2 or clean.shape != delta.shape:
         raise InputError(
-            "clean and delta must have one shape (batch, time), "
-            f"got {tuple(clean.shape)} and {tuple(delta.shape)}; pad or crop one of them."
+            f"expected clean and delta of one shape (batch, time), got {tuple(clean.shape)} and "
+            f"{tuple(delta.shape)}; pad or crop one of them."
         )
 
 

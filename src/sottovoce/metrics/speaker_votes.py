@@ -1,4 +1,4 @@
-"""Decisions about speakers, from what was said of their clips (Amiri and Kodrasi, section 4.3)."""
+"""Decisions about speakers, from the scores of their clips (Amiri and Kodrasi, section 4.3)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def speaker_votes(
         speaker = _speaker(record, labels)
         if record.clip in seen:
             raise InputError(
-                f"clip {record.clip!r}: expected one record a clip, got two; give those of one cell alone."
+                f"clip {record.clip!r}: expected one record a clip, got two; give the records of a single "
+                "cell."
             )
         seen.add(record.clip)
         value, weight = _parts(record, metric)
@@ -70,7 +71,7 @@ def speaker_votes(
 
 
 def speaker_accuracy(votes: Sequence[SpeakerVote], *, level: float = 0.95) -> Interval:
-    """The share of speakers told right, with its exact interval (Clopper-Pearson)."""
+    """The share of speakers that are classified correctly, with its exact interval (Clopper-Pearson)."""
     return clopper_pearson(sum(vote.right for vote in votes), len(votes), level=level)
 
 
@@ -89,12 +90,14 @@ def _speaker(record: Record, labels: dict[str, str]) -> str:
     speaker = record.facts.get("speaker", "")
     if not speaker:
         raise InputError(
-            f"clip {record.clip!r}: expected a speaker among its facts, got none; name one in the corpus."
+            f"clip {record.clip!r}: expected a speaker among its facts, got none; add the speakers to the "
+            "corpus."
         )
     label = labels.setdefault(speaker, record.label)
     if label != record.label:
         raise InputError(
-            f"speaker {speaker!r}: expected one label, got {label!r} and {record.label!r}; mend the corpus."
+            f"speaker {speaker!r}: expected one label, got {label!r} and {record.label!r}; correct the "
+            "corpus."
         )
     return speaker
 

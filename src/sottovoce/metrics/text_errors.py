@@ -19,7 +19,12 @@ from sottovoce.core.text_normaliser import normalise, split_words
 
 
 class Edits(NamedTuple):
-    """The fewest edits that turn a reference into what was heard, in words or in characters."""
+    """The fewest edits that turn a reference into a transcript, in words or in characters.
+
+    >>> edits = sv.metrics.Edits(hits=2, substitutions=1, deletions=1, insertions=0)
+    >>> edits.errors, edits.length, edits.rate
+    (2, 4, 0.5)
+    """
 
     hits: int
     substitutions: int
@@ -43,13 +48,25 @@ class Edits(NamedTuple):
 
 @lru_cache(maxsize=8192)
 def word_edits(reference: str, heard: str, language: str = "en") -> Edits:
-    """Edits in words, after normalising both texts."""
+    """Edits in words, after normalising both texts.
+
+    language: a code such as "en", for the normaliser.
+
+    >>> sv.metrics.word_edits("turn the light on", "Turn a light!")
+    Edits(hits=2, substitutions=1, deletions=1, insertions=0)
+    """
     return _count(*(split_words(normalise(text, language), language) for text in (reference, heard)))
 
 
 @lru_cache(maxsize=8192)
 def character_edits(reference: str, heard: str, language: str = "en") -> Edits:
-    """Edits in characters, spaces among them, after normalising both texts."""
+    """Edits in characters, spaces included, after normalising both texts.
+
+    language: a code such as "en", for the normaliser.
+
+    >>> sv.metrics.character_edits("light on", "Right on")
+    Edits(hits=7, substitutions=1, deletions=0, insertions=0)
+    """
     return _count(normalise(reference, language), normalise(heard, language))
 
 
@@ -60,10 +77,11 @@ def _count(reference: Sequence[str], heard: Sequence[str]) -> Edits:
 
 
 class TextMetric(Metric):
-    """A subclass says which two texts of a clip are held against each other, and what their edits count for.
+    """A metric of transcripts. A subclass says which texts are compared, and what their edits count.
 
-    against: the truth, what the clip was to become, or what the model said to the clean clip.
-    A clip without that text has no value.
+    against: what the transcript is compared with: the true text ("label"), the text that the attack wanted,
+        or the transcript of the clean clip. A clip without that text has no value.
+    heard: whose transcript: that of the adversarial example, or that of the clean clip.
     """
 
     unit = "%"
@@ -83,12 +101,23 @@ class TextMetric(Metric):
         references = _references(trial, self.against)
         if references is None:
             return torch.full((len(heard), 2), math.nan, dtype=torch.float64)
-        rows = zip(references, heard, _languages(trial), strict=True)
-        return torch.tensor([self.parts(self.edits(*row)) for row in rows], dtype=torch.float64)
+        return self.compare(references, heard, _languages(trial))
+
+    @final
+    def compare(
+        self, references: Sequence[str], heard: Sequence[str], languages: Sequence[str] | None = None
+    ) -> Tensor:
+        """Numerator and weight of each pair of texts, `(texts, 2)`, without a `Trial`.
+
+        languages: a code a text, such as "en", for the normaliser; English where none are given.
+        """
+        count = type(self).edits
+        rows = zip(references, heard, languages or ["en"] * len(heard), strict=True)
+        return torch.tensor([self.parts(count(*row)) for row in rows], dtype=torch.float64)
 
 
 class CorpusRate(TextMetric):
-    """All errors over all words, so that long clips weigh more. Words heard in silence are errors too."""
+    """All errors over all words, so that long clips weigh more. Words written for silence are errors too."""
 
     @final
     def parts(self, edits: Edits) -> tuple[float, float]:
@@ -97,14 +126,27 @@ class CorpusRate(TextMetric):
 
 @final
 class Wer(CorpusRate):
-    """Word error rate under attack; it can pass 100 % where words are added."""
+    """Word error rate under attack, in %; above 100 % where many words are added.
+
+    All substitutions, deletions and insertions over all words of the true texts, after Whisper's text
+    normaliser, so that case and punctuation do not count. An attack that evades raises it.
+
+    >>> parts = sv.metrics.Wer().compare(["turn the light on"], ["Turn a light on, please"])
+    >>> parts.tolist()  # two errors in four words: 50 %
+    [[2.0, 4.0]]
+    """
 
     name, title = "wer", "WER under attack"
 
 
 @final
 class CleanWer(CorpusRate):
-    """Word error rate before the attack."""
+    """Word error rate of the clean clips, in %: what the recogniser gets wrong without any attack.
+
+    >>> parts = sv.metrics.CleanWer().compare(["turn the light on"], ["turn the lights on"])
+    >>> parts.tolist()  # one error in four words: 25 %
+    [[1.0, 4.0]]
+    """
 
     name, title = "clean-wer", "clean WER"
     before: ClassVar[bool] = True
@@ -113,7 +155,12 @@ class CleanWer(CorpusRate):
 
 @final
 class Cer(CorpusRate):
-    """Character error rate under attack."""
+    """Character error rate under attack, in %: as `wer`, by characters, spaces included.
+
+    >>> parts = sv.metrics.Cer().compare(["light on"], ["right on"])
+    >>> parts.tolist()  # one error in eight characters
+    [[1.0, 8.0]]
+    """
 
     name, title = "cer", "CER under attack"
     edits: ClassVar[Callable[[str, str, str], Edits]] = staticmethod(character_edits)
@@ -121,7 +168,12 @@ class Cer(CorpusRate):
 
 @final
 class CleanCer(CorpusRate):
-    """Character error rate before the attack."""
+    """Character error rate of the clean clips, in %.
+
+    >>> parts = sv.metrics.CleanCer().compare(["light on"], ["light own"])
+    >>> parts.tolist()  # one error in eight characters
+    [[1.0, 8.0]]
+    """
 
     name, title = "clean-cer", "clean CER"
     before: ClassVar[bool] = True
@@ -131,7 +183,12 @@ class CleanCer(CorpusRate):
 
 @final
 class TranscriptChange(CorpusRate):
-    """Word error rate against what the model said to the clean clip: it needs no labels."""
+    """Word error rate under attack against the transcript of the clean clip, in %; needs no labels.
+
+    >>> change = sv.metrics.TranscriptChange()
+    >>> change.compare(["light on"], ["light off"]).tolist()  # clean transcript, transcript under attack
+    [[1.0, 2.0]]
+    """
 
     name, title = "transcript-change", "WER against the clean transcript"
     against: ClassVar[Literal["label", "wanted", "clean"]] = "clean"
@@ -139,7 +196,13 @@ class TranscriptChange(CorpusRate):
 
 @final
 class WerClips(TextMetric):
-    """Mean over clips of each one's word error rate."""
+    """Mean over clips of each clip's word error rate, in %: short clips weigh as much as long ones.
+
+    >>> metric = sv.metrics.WerClips()
+    >>> parts = metric.compare(["yes", "turn the light on"], ["no", "turn the lights on"])
+    >>> metric.summarise(parts.numpy()).value  # the mean of 100 % and 25 %
+    0.625
+    """
 
     name, title = "wer-clips", "WER under attack, mean of clips"
 
@@ -149,7 +212,11 @@ class WerClips(TextMetric):
 
 @final
 class Substitutions(TextMetric):
-    """Words that became others, as a share of the words of the reference."""
+    """Words that were replaced by others, in % of the words of the true texts.
+
+    >>> sv.metrics.Substitutions().compare(["turn the light on"], ["turn a light"]).tolist()
+    [[1.0, 4.0]]
+    """
 
     name, title = "substitutions", "words substituted"
 
@@ -159,7 +226,11 @@ class Substitutions(TextMetric):
 
 @final
 class Deletions(TextMetric):
-    """Words that were lost, as a share of the words of the reference."""
+    """Words that were lost, in % of the words of the true texts.
+
+    >>> sv.metrics.Deletions().compare(["turn the light on"], ["turn a light"]).tolist()
+    [[1.0, 4.0]]
+    """
 
     name, title = "deletions", "words deleted"
 
@@ -169,7 +240,11 @@ class Deletions(TextMetric):
 
 @final
 class Insertions(TextMetric):
-    """Words that were added, as a share of the words of the reference."""
+    """Words that were added, in % of the words of the true texts.
+
+    >>> sv.metrics.Insertions().compare(["turn the light on"], ["turn the light on again"]).tolist()
+    [[1.0, 4.0]]
+    """
 
     name, title = "insertions", "words inserted"
 
@@ -179,7 +254,11 @@ class Insertions(TextMetric):
 
 @final
 class SentenceError(TextMetric):
-    """Share of clips with any error under attack."""
+    """Share of clips whose transcript under attack has any error, in %.
+
+    >>> sv.metrics.SentenceError().compare(["light on", "light on"], ["light on", "lights on"]).tolist()
+    [[0.0, 1.0], [1.0, 1.0]]
+    """
 
     name, title = "sentence-error", "sentence error under attack"
     interval: ClassVar[Literal["bootstrap", "exact"]] = "exact"
@@ -189,7 +268,7 @@ class SentenceError(TextMetric):
 
 
 class Untargeted(TextMetric):
-    """How far the words are from the truth: min(error rate, 1), mean over clips (Olivier 2023, eq. 6.2)."""
+    """How much of the true text is lost: min(error rate, 1), mean over clips (Olivier 2023, eq. 6.2)."""
 
     @final
     def parts(self, edits: Edits) -> tuple[float, float]:
@@ -198,21 +277,35 @@ class Untargeted(TextMetric):
 
 @final
 class UasrWord(Untargeted):
-    """min(WER, 1) of each clip against the truth, averaged: how much of the transcript is lost (eq. 6.2)."""
+    """Untargeted success by words, in %: min(WER, 1) of each clip, mean over clips.
+
+    100 % means that no transcript keeps anything of its true text (Olivier 2023, eq. 6.2).
+
+    >>> metric = sv.metrics.UasrWord()
+    >>> parts = metric.compare(["light on", "light on"], ["light off", "who was that"])
+    >>> metric.summarise(parts.numpy()).value  # 50 %, and 150 % that count as 100 %
+    0.75
+    """
 
     name, title = "uasr-word", "untargeted success, words"
 
 
 @final
 class UasrChar(Untargeted):
-    """As uasr-word, by characters."""
+    """Untargeted success by characters, in %: min(CER, 1) of each clip, mean over clips.
+
+    See `uasr-word` (Olivier 2023, eq. 6.2).
+
+    >>> sv.metrics.UasrChar().compare(["light on"], ["right in"]).tolist()  # two of eight characters
+    [[0.25, 1.0]]
+    """
 
     name, title = "uasr-char", "untargeted success, characters"
     edits: ClassVar[Callable[[str, str, str], Edits]] = staticmethod(character_edits)
 
 
 class Targeted(TextMetric):
-    """How near the words are to the wanted ones: max(1 - error rate, 0), mean over clips (eq. 6.1)."""
+    """How near the transcript is to the wanted text: max(1 - error rate, 0), mean over clips (eq. 6.1)."""
 
     against: ClassVar[Literal["label", "wanted", "clean"]] = "wanted"
 
@@ -223,14 +316,27 @@ class Targeted(TextMetric):
 
 @final
 class TasrWord(Targeted):
-    """max(1 - WER, 0) of each clip against the wanted text, averaged: how much of it is said (eq. 6.1)."""
+    """Targeted success by words, in %: max(1 - WER, 0) against the wanted text, mean over clips.
+
+    100 % means that every transcript is the wanted text, word by word (Olivier 2023, eq. 6.1). Only for goals
+    that name a text, such as `force(text=light off)`.
+
+    >>> sv.metrics.TasrWord().compare(["turn the light off"], ["turn the light on"]).tolist()
+    [[0.75, 1.0]]
+    """
 
     name, title = "tasr-word", "targeted success, words"
 
 
 @final
 class TasrChar(Targeted):
-    """As tasr-word, by characters."""
+    """Targeted success by characters, in %: max(1 - CER, 0) against the wanted text, mean over clips.
+
+    See `tasr-word` (Olivier 2023, eq. 6.1).
+
+    >>> sv.metrics.TasrChar().compare(["light on"], ["right in"]).tolist()  # six of eight are right
+    [[0.75, 1.0]]
+    """
 
     name, title = "tasr-char", "targeted success, characters"
     edits: ClassVar[Callable[[str, str, str], Edits]] = staticmethod(character_edits)
@@ -238,7 +344,20 @@ class TasrChar(Targeted):
 
 @final
 class LanguageConfusion(Metric):
-    """Share of clips in which another language is heard after the attack; for targets that tell languages."""
+    """Share of clips in which the target hears another language after the attack, in %.
+
+    Only for targets that detect the language, such as multilingual Whisper. The interval is exact
+    (Clopper-Pearson).
+
+    >>> clips = sv.AudioBatch.of([[0.5], [0.5]], sample_rate=16000)
+    >>> trial = sv.Trial(
+    ...     clips, clips, labels=None, references=("yes", "no"), clean_texts=("yes", "no"),
+    ...     adversarial_texts=("si", "no"), achieved=(True, False), achieved_unrounded=(True, False),
+    ...     says="words", languages=(("en", "en"), ("it", "en")),
+    ... )
+    >>> sv.metrics.LanguageConfusion().measure(trial)[:, 0].tolist()
+    [1.0, 0.0]
+    """
 
     name, title, unit = "language-confusion", "language confusion", "%"
     of: ClassVar[Literal["decisions", "audio"]] = "decisions"

@@ -87,7 +87,7 @@ def vocal_part(waveforms: Tensor, lengths: Tensor, *, share: float = 0.95) -> tu
     the earliest among equals. A silent clip is vocal as a whole.
     """
     if not 0.0 < share <= 1.0:
-        raise InputError(f"share must lie in (0, 1], got {share}; the paper's value is 0.95.")
+        raise InputError(f"share: expected a number above 0 and at most 1, got {share}; the paper uses 0.95.")
     samples = as_samples(waveforms, lengths).numpy()
     ranges = [_shortest_range(row[:n], share) for row, n in zip(samples, lengths.tolist(), strict=True)]
     starts, ends = torch.tensor(ranges, dtype=torch.int64).reshape(-1, 2).unbind(dim=1)

@@ -1,4 +1,4 @@
-"""A budget of audibility: whatever a listener, or a model of one, notices at most so often."""
+"""A budget of audibility: how likely a listener, or a model of one, notices the change."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ SLOPES = (0.25, 4.0)
 class CleanClips:
     """What depends on the clean clips alone.
 
-    shape: what they mask, to give noise and gradients the spectrum that hides best.
-    radius: `(batch,)`, the L2 size at which noise of that spectrum fills the budget.
+    shape: the spectrum that the clips mask, in which noise and gradients hide best.
+    radius: `(batch,)`, the L2 norm at which noise of that spectrum fills the budget.
     """
 
     shape: MaskedSpectrum
@@ -48,15 +48,19 @@ class CleanClips:
 @final
 @dataclass(frozen=True)
 class Audible(Searchable):
-    """What an ear hears with a probability of at most `p`.
+    """A listener notices the change with a probability of at most `p`, as a model of hearing estimates it.
 
-    No norm ball: how much may be added hangs on the clip, and on where in time and frequency it is added.
-    A perturbation is brought inside by turning it down, which keeps its form. Directions are steepest in a
-    norm that holds each cell of the spectrum against what the clip masks there: more is added where more
-    hides.
+    This is not a norm ball: how much may be added depends on the clip, and on where in time and frequency it
+    is added. A perturbation that is too loud is scaled down. Gradient steps are taken relative to what the
+    clip masks, so that more is added where more is hidden.
 
     p: between 0 and 1; 0.5 is one just noticeable difference.
-    ear: the name of a registered ear.
+    ear: the name of a model of hearing, such as "learned" or "masking".
+
+    >>> clips = sv.open_data("embedded", model="keyword", limit=1)
+    >>> trial = sv.attack("keyword", clips, "noise", budget=sv.budgets.Audible(0.5))
+    >>> bool(trial.delta.any())
+    True
     """
 
     p: float
@@ -68,7 +72,9 @@ class Audible(Searchable):
 
     def __post_init__(self) -> None:
         if not isinstance(self.p, int | float) or not 0.0 < self.p < 1.0:
-            raise InputError(f"expected p between 0 and 1, got {self.p!r}; 0.25 is one listener in four.")
+            raise InputError(
+                f"p: expected a number between 0 and 1, got {self.p!r}; 0.25 is one listener in four."
+            )
         open_ear(self.ear)
 
     def excess(self, delta: Tensor, clean: AudioBatch) -> Tensor:
@@ -147,7 +153,8 @@ def largest_distance(ear: str, p: float, device: torch.device, dtype: torch.dtyp
         first = int(heard.double().argmax())
         if first == 0:
             raise InputError(
-                f"expected p below what the ear {ear!r} says of some distance, got {p:g}; choose another p."
+                f"p: the ear {ear!r} never gives a probability as low as {p:g}; choose a higher p, or "
+                "another ear."
             )
         low, high = (float(grid[place].log10()) for place in (first - 1, first))
     return float(10.0**low) * (1.0 - MARGIN)

@@ -1,4 +1,4 @@
-"""How defended targets stand: three attackers apart, the strongest of them, and the worst of each clip."""
+"""Defended targets under each of three attackers, under the strongest, and clip by clip under the worst."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sottovoce.report.shown_words import FORMS, ShownNumber, attack_title, form_
 
 @dataclass(frozen=True)
 class AttackersAtBudget:
-    """How a target stands at one budget: the strongest attack of each attacker, of all, and clip by clip."""
+    """A target at one budget: the strongest attack of each attacker, of all, and clip by clip."""
 
     budget: str
     attackers: list[tuple[str, ShownNumber]]
@@ -20,14 +20,14 @@ class AttackersAtBudget:
     per_clip: ShownNumber
 
 
-def make_stands(panels: list[Panel]) -> list[tuple[str, list[AttackersAtBudget]]]:
+def make_attacker_tables(panels: list[Panel]) -> list[tuple[str, list[AttackersAtBudget]]]:
     """Three attackers apart, panel by panel and at every budget; empty where nothing is defended."""
     if not any(panel.defended for panel in panels):
         return []
-    return [(panel.title, _stands(panel)) for panel in panels if panel.found]
+    return [(panel.title, _at_budgets(panel)) for panel in panels if panel.found]
 
 
-def _stands(panel: Panel) -> list[AttackersAtBudget]:
+def _at_budgets(panel: Panel) -> list[AttackersAtBudget]:
     return [
         AttackersAtBudget(
             budget=budget,
@@ -43,5 +43,5 @@ def _stands(panel: Panel) -> list[AttackersAtBudget]:
 def _of_attacker(panel: Panel, budget: str, attacker: str) -> tuple[str, ShownNumber]:
     best = panel.best(budget, attacker)
     if best is None:
-        return "", ShownNumber("", "", "there is no defense to know" if not panel.defended else "not run")
+        return "", ShownNumber("", "", "no defense" if not panel.defended else "not run")
     return attack_title(best.cell.attack), show(best.estimates[panel.lead], "%")

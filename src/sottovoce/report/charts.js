@@ -11,7 +11,7 @@ for (const block of document.querySelectorAll("script[data-chart]")) {
       if (chooser) choose(chooser);
     })
     .catch((error) => {
-      place.textContent = `This chart could not be drawn (${error.message}); its numbers stand in the tables.`;
+      place.textContent = `This chart could not be drawn (${error.message}); its numbers are in the tables.`;
     });
 }
 

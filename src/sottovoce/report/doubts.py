@@ -1,4 +1,4 @@
-"""The sanity pass in words: one paragraph a question, with its figures and what to run next."""
+"""The sanity checks in words: one paragraph per check, with its figures and what to run next."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sottovoce.report.shown_words import (
 
 @dataclass(frozen=True)
 class ReportDoubt:
-    """One question asked of the run, and the answer; items say where.
+    """One check of the run and its result; items say where.
 
     weighty: whether it is about the strength of the attacks, and so about every figure of the run.
     """
@@ -73,32 +73,33 @@ def _comparisons(check: SanityCheck) -> str:
 
 _PASSED: dict[str, Sentence] = {
     "repeats": lambda check, context: (
-        "The model repeats itself",
-        f"Before the run {plural(check.asked, 'clip')} got the same answers twice.",
+        "The model is deterministic",
+        f"Decoded twice before the run, {plural(check.asked, 'clip')} got the same answers.",
     ),
     "attackers": lambda check, context: (
-        "Every defense met three attackers",
-        "Through the defense, from the bare model and by scores alone, at every budget.",
+        "Every defense was attacked in three ways",
+        "Through the defense, from the bare model, and by scores alone, at every budget.",
     ),
     "averaging": lambda check, context: (
-        "Random targets are attacked with averaged gradients",
+        "Attacks on random targets use averaged gradients",
         f"Each gradient is the mean over {context.plan.average or 16} passes.",
     ),
     "adaptive": lambda check, context: (
-        "No attack loses by knowing the defense",
-        f"In {_comparisons(check)} no transferred attack beats its adaptive twin ({TEST}).",
+        "Knowing the defense makes no attack weaker",
+        f"In {_comparisons(check)} no transferred attack beats the same attack made adaptive ({TEST}).",
     ),
     "black-box": lambda check, context: (
-        "No black-box attack beats the gradients",
+        "No black-box attack beats the gradient attacks",
         f"In {_comparisons(check)} of the strongest of each kind ({TEST}).",
     ),
     "steps": lambda check, context: (
-        "More steps do not help",
-        "Twice as many, on the probed clips, break no more of them to speak of.",
+        "More attack steps would not help",
+        "With twice as many steps, the attack does not break notably more of the probed clips.",
     ),
     "passes": lambda check, context: (
-        "More passes do not help",
-        "Gradients averaged over twice as many, on the probed clips, break no more of them to speak of.",
+        "More passes per gradient would not help",
+        "With gradients averaged over twice as many passes, the attack does not break notably more of the "
+        "probed clips.",
     ),
     "gradients": lambda check, context: (
         "Gradients do not vanish",
@@ -106,7 +107,7 @@ _PASSED: dict[str, Sentence] = {
     ),
     "failures": lambda check, context: (
         "No clip failed",
-        "Every clip that was tried has its figures.",
+        "Every clip that was tried has figures.",
     ),
     "rounding": lambda check, context: (
         "No success was lost by rounding",
@@ -127,56 +128,60 @@ def _lost(check: SanityCheck, context: Context) -> tuple[str, str]:
     total = sum(flag.evidence["lost"] for flag in check.flags)
     return (
         f"{total} {'success' if total == 1 else 'successes'} lost by rounding",
-        f"They held as floats and do not hold in a {context.plan.bits}-bit file; the rates count the files.",
+        f"They succeed as floats but not in a {context.plan.bits}-bit file; the rates count the files.",
     )
 
 
 def _wavers(check: SanityCheck, context: Context) -> tuple[str, str]:
     return (
         "The model answers the same clip in different ways",
-        "It is treated as random: gradients are averaged, and clips and examples are judged by what most of "
-        f"{check.flags[0].evidence['judged_over']} passes say. No seed leads these passes: another run gives "
-        "other figures, and what was lost by rounding cannot be told from chance.",
+        "It is treated as random: gradients are averaged, and clips and examples are judged by the majority "
+        "of "
+        f"{check.flags[0].evidence['judged_over']} passes. These passes do not follow the seed: another run "
+        "gives "
+        "other figures, and losses by rounding cannot be distinguished from chance.",
     )
 
 
 _RAISED: dict[str, Sentence] = {
     "repeats": _wavers,
     "attackers": lambda check, context: (
-        "A defense has not met every attacker",
-        "What it is worth under the others is not known, and they may be stronger.",
+        "A defense was not attacked in all three ways",
+        "The missing attackers may be stronger; how well the defense holds against them is not known.",
     ),
     "averaging": lambda check, context: (
-        "A random target is attacked without averaging",
-        "Each gradient is that of one draw: the attack walks in circles, and the defense gets the credit.",
+        "A random target is attacked without averaged gradients",
+        "Each gradient comes from a single random pass, which weakens the attack and makes the defense look "
+        "better.",
     ),
     "adaptive": lambda check, context: (
         f"Knowing the defense makes the attack weaker in {len(check.flags)} of {_comparisons(check)}",
-        f"The gradient through the defense misleads it, so it is no measure of the defense ({TEST}).",
+        f"The gradient through the defense misleads the attack, so it does not measure the defense ({TEST}).",
     ),
     "black-box": lambda check, context: (
-        f"A black-box attack beats the gradients in {len(check.flags)} of {_comparisons(check)}",
-        f"Whoever sees less does better: the defense hides its gradient and not its weakness ({TEST}).",
+        f"A black-box attack beats the gradient attacks in {len(check.flags)} of {_comparisons(check)}",
+        f"An attacker who sees less does better: the defense hides its gradient, not its weakness ({TEST}).",
     ),
     "one-step": lambda check, context: (
         "No attack takes more than one step",
-        "One step finds little of what many find: that the target holds against it says little.",
+        "One step finds far less than many steps do: robustness against it says little.",
     ),
     "unprobed": lambda check, context: (
-        "Whether more steps help was not asked",
-        "No attack was tried again with more of them on enough clips: the rates may be too low.",
+        "Not tested: would more attack steps succeed more often?",
+        "No attack was repeated with more steps on enough clips: the rates may be too low.",
     ),
     "steps": lambda check, context: (
-        "More steps still help",
-        "On the probed clips twice as many break more of them: the rates are too low.",
+        "More attack steps succeed more often",
+        "With twice as many steps, more of the probed clips break: the rates are too low.",
     ),
     "passes": lambda check, context: (
-        "More passes still help",
-        "On the probed clips gradients over twice as many passes break more of them: the rates are too low.",
+        "More passes per gradient succeed more often",
+        "With gradients averaged over twice as many passes, more of the probed clips break: the rates are "
+        "too low.",
     ),
     "gradients": lambda check, context: (
         "Gradients vanish",
-        "An attack that has no gradient to follow says nothing of the target.",
+        "An attack without a gradient to follow says nothing about the target.",
     ),
     "unfinished": lambda check, context: (
         "The run is not finished",
@@ -184,7 +189,7 @@ _RAISED: dict[str, Sentence] = {
     ),
     "failures": lambda check, context: (
         plural(sum(flag.evidence["failures"] for flag in check.flags), "failure"),
-        "What failed is in no rate and no mean; a failed clip never counts as a zero.",
+        "Failed clips are left out of all rates and means; they never count as zero.",
     ),
     "floats": lambda check, context: (
         "Examples are floats",
@@ -193,21 +198,23 @@ _RAISED: dict[str, Sentence] = {
     "rounding": _lost,
     "no-noise": lambda check, context: (
         "No white noise to compare with",
-        "Without it an attack cannot be told from any noise of its level.",
+        "Without it, it is not known whether an attack does more than any noise of its level.",
     ),
     "noise": lambda check, context: (
-        f"Not told apart from white noise in {len(check.flags)} of {_comparisons(check)}",
-        f"There the attack may do little more than noise of its level ({TEST}).",
+        f"No better than white noise in {len(check.flags)} of {_comparisons(check)}",
+        f"There the attack does not do significantly more than noise of its level ({TEST}).",
     ),
     "ears": lambda check, context: (
         f"Two ears disagree in {len(check.flags)} of {plural(check.asked, 'cell')}",
-        "On a quarter of the clips or more, one says that fewer than one in four would hear it and the other "
-        "more than three in four: the attack may have fooled an ear as well.",
+        "On at least a quarter of the clips, one predicts that fewer than one listener in four would hear "
+        "the "
+        "perturbation and the other more than three in four: the attack may have fooled an ear as well.",
     ),
     "few-clips": lambda check, context: (
         "Few clips",
-        f"Some rates rest on {plural(check.flags[0].evidence['clips'], 'clip')}; read the intervals, not the "
-        "values.",
+        f"Some rates are measured on {plural(check.flags[0].evidence['clips'], 'clip')}; read the intervals, "
+        "not "
+        "the values.",
     ),
 }
 
@@ -280,7 +287,7 @@ def _unprobed(flag: Flag, context: Context) -> str:
 def _differed(flag: Flag, context: Context) -> str:
     seen = flag.evidence
     if seen["said"]:
-        return "it says so of itself"
+        return "the model declares itself random"
     return (
         f"of {plural(seen['clips'], 'clip')} decoded twice before the run, {seen['texts']} got another text "
         f"and {seen['scores']} other scores"

@@ -123,11 +123,11 @@ def make_sounds(folder: RunFolder, record: Record, reading: ModelReading) -> lis
     if len(clean) != len(adversarial) or rate != other_rate:
         raise InputError(
             f"expected two files of one length and rate, got {len(clean)} samples at {rate} Hz and "
-            f"{len(adversarial)} at {other_rate} Hz; run the audit anew."
+            f"{len(adversarial)} at {other_rate} Hz; run the audit again in a new folder."
         )
     delta = adversarial - clean
     gain_db = difference_gain_db(delta)
-    # Silence has no level to refer to; full scale stands in for it.
+    # Silence has no level to refer to; full scale is used instead.
     top_db = max(_spectrum(clean).max(), -120.0)
     cut = "" if len(clean) <= reading.samples else f", first {reading.samples / rate:.3g} s"
     about = [
@@ -215,7 +215,9 @@ def _read(folder: RunFolder, name: str) -> tuple[Samples, int, int]:
     """Samples on the [-1, 1] scale, the rate, and the bits that a player needs."""
     path = (folder.path / name).resolve()
     if not path.is_relative_to(folder.path.resolve()):
-        raise InputError(f"expected a file in the folder of the run, got {name!r}; mend the record.")
+        raise InputError(
+            f"a record names {name!r}, which is outside the folder of the run; delete the record."
+        )
     with soundfile.SoundFile(path) as file:
         bits = 16 if file.subtype == "PCM_16" else 24
         samples: Samples = file.read(dtype="float64", always_2d=True)[:, 0]
@@ -234,7 +236,7 @@ def _figure(record: Record, name: str) -> tuple[str, str]:
     if name == "language-confusion" and {"heard_before", "heard_after"} <= record.facts.keys():
         return "language heard", f"{record.facts['heard_before']}, then {record.facts['heard_after']}"
     if name == "language-confusion":
-        return "language heard", "another than before" if value else "the same as before"
+        return "language heard", "changed" if value else "unchanged"
     metric = find_metric(name)
     shown = number(value / weight if weight > 0 else math.nan, metric.unit)
     return metric.title, f"{shown} {metric.unit}" if shown != DASH and metric.unit else shown

@@ -60,7 +60,7 @@ class Audibility:
 
 
 def tell_heard(summary: Summary, panels: Sequence[Panel]) -> list[str]:
-    """The sentence, and why P(heard) is not that of the learned ear, as far as there is something to say."""
+    """The sentence, and why P(heard) is not that of the learned ear, where either applies."""
     metric = opinion_of(summary)
     lines = [say_unnoticed(summary, panels[0], metric) if metric and panels else "", say_missing(summary)]
     return [line for line in lines if line]
@@ -105,7 +105,7 @@ def describe_ear(metric: str) -> str:
     """Whose P(heard) it is, and what that rests on, for every figure and sentence that shows it."""
     found = find_metric(metric)
     if not isinstance(found, EarMetric) or found.ear != Learned.name:
-        return "masking model of psychoacoustics; no listener was asked"
+        return "psychoacoustic masking model, not tested with listeners"
     try:
         ear = open_ear(found.ear)
     except SottovoceError:
@@ -115,7 +115,7 @@ def describe_ear(metric: str) -> str:
 
 
 def say_unnoticed(summary: Summary, panel: Panel, metric: str) -> str:
-    """The sentence that an audit is run for."""
+    """The main result of an audit in one sentence."""
     curve = worst(summary, panel.cells, metric)
     if not curve.clips:
         return ""
@@ -169,7 +169,7 @@ def _steps(attack: str, curve: HeardCurve) -> list[dict[str, Any]]:
 
 def _lines(rows: list[dict[str, Any]], series: Sequence[Series], ear: str) -> Spec:
     base = {"x": heard_axis("p:Q", f"P(heard), less heard ← ({ear})"), "color": colour_by(series)}
-    title, style = "clips fooled with at most this P(heard)", {"interpolate": "step-after"}
+    title = "clips fooled with at most this P(heard)"
     band = {"y": heard_axis("low:Q", title), "y2": channel("high"), "detail": channel("attack:N")}
     line = {
         "y": heard_axis("share:Q", title),
@@ -179,8 +179,8 @@ def _lines(rows: list[dict[str, Any]], series: Sequence[Series], ear: str) -> Sp
     return layered(
         rows,
         rule_at([FEW, JND], 1.2),
-        mark("area", {**base, **band}, opacity=0.1, **style),
-        mark("line", {**base, **line}, strokeWidth=2.2, **style),
+        mark("area", {**base, **band}, opacity=0.1, interpolate="step-after"),
+        mark("line", {**base, **line}, strokeWidth=2.2, interpolate="step-after"),
     )
 
 

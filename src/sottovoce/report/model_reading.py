@@ -1,4 +1,4 @@
-"""How a run is read: which figures lead and what things are called, for classifiers and for recognisers."""
+"""How a report is worded: which figures lead and what they are called, for classifiers and recognisers."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ CLASSES = ModelReading(
     main=("success", "fooling-ratio", "accuracy", "snr", "db-max", "below-32db"),
     levels=("success", "snr", "db-max", "db-mean-background", "below-32db"),
     example=("snr", "db-max", "db-mean", "db-mean-vocal", "db-mean-background"),
-    clean={"clean-accuracy": "heard right, clean"},
+    clean={"clean-accuracy": "clean accuracy"},
     samples=96_000,
     counted="right / clips",
-    counted_about="clips that were heard right before the attack, of all judged ones",
+    counted_about="clips that were classified correctly before the attack, of all judged clips",
     leads={
-        "success": "Share of the clips heard right before on which the attack reaches its goal.",
+        "success": "Share of the clips classified correctly before the attack on which it reaches its goal.",
     },
     note="",
     heard="heard as",
@@ -61,15 +61,15 @@ WORDS = ModelReading(
     counted="clips",
     counted_about="clips that were judged, whether or not they were transcribed right before the attack",
     leads={
-        "wer": "WER of the transcripts under attack; the thin green line is that of the clean clips. It "
-        "passes 100 % where words are added to a text that is all wrong.",
+        "wer": "WER of the transcripts under attack; the thin green line is the WER of the clean clips. It "
+        "can exceed 100 % when words are added.",
         "success": "Success is the share of all clips on which the attack reaches its goal.",
     },
-    note="WER and CER are all errors of all clips over all words or characters of their references, and pass "
-    "100 % where much is added. Success is the share of clips on which the attack reaches its goal; where "
-    "that is to evade, the transcript has more word errors than before the attack (or, without a true text, "
-    "is another one). Sentence error is the share of clips with any error. Audible cells are those of the "
-    "spectrum in which what was added lies above what the clip masks.",
+    note="WER and CER are all errors of all clips over all words or characters of their references, and can "
+    "exceed 100 % when much is added. Success is the share of clips on which the attack reaches its goal; to "
+    "evade means more word errors than before the attack (or, without a reference, a different transcript). "
+    "Sentence error is the share of clips with any error. Audible cells are the time-frequency cells in "
+    "which the perturbation exceeds the masking threshold of the clip.",
     heard="transcript",
 )
 

@@ -32,7 +32,7 @@ from sottovoce.registry.part_text import Part
 from sottovoce.report import charts as figures
 from sottovoce.report import report_tables as tables
 from sottovoce.report import verdict
-from sottovoce.report.attackers_table import make_stands
+from sottovoce.report.attackers_table import make_attacker_tables
 from sottovoce.report.doubts import word_checks
 from sottovoce.report.examples import RANGE_DB, colour_ramp, make_examples
 from sottovoce.report.heard_section import judge_audibility
@@ -47,6 +47,7 @@ from sottovoce.report.shown_words import (
     plural,
     show,
 )
+from sottovoce.report.sparsity_section import make_sparsity
 from sottovoce.report.speaker_table import NO_SCORES, VOTED, as_summary, tell_speakers
 from sottovoce.report.trial_columns import Trials
 from sottovoce.report.vega import VERSION
@@ -72,9 +73,7 @@ def summarise_and_write(folder: RunFolder) -> Summary:
     trials = Trials(plan)
     summary = summarise(plan, trials.watch(folder.records()))
     if not summary.cells and not summary.failures:
-        raise InputError(
-            f"expected a run with records, got none in {str(folder.path)!r}; run the audit first."
-        )
+        raise InputError(f"{str(folder.path)!r} has no records yet; run the audit first.")
     page = render(folder, plan, trials, summary)
     torn = folder.report_path.with_suffix(".part")
     try:
@@ -82,7 +81,7 @@ def summarise_and_write(folder: RunFolder) -> Summary:
         os.replace(torn, folder.report_path)
     except OSError as error:
         raise StoreError(
-            f"cannot write {folder.report_path}: {error.strerror}; free some space or mend its rights."
+            f"cannot write {folder.report_path}: {error.strerror}; free some space or check its permissions."
         ) from None
     return summary
 
@@ -122,7 +121,8 @@ def render(folder: RunFolder, plan: Plan, trials: Trials, summary: Summary) -> s
         cut=hide_paths(plan.to_yaml(), roots) != plan.to_yaml(),
         series=series,
         curves=curves,
-        stands=make_stands(panels),
+        sparsity=make_sparsity(folder.path),
+        attacker_tables=make_attacker_tables(panels),
         columns=columns,
         cells=[(panel.title, tables.cell_rows(panel, columns, reading)) for panel in panels],
         others=(others := tables.other_metrics(summary, reading)),
@@ -176,7 +176,7 @@ def make_curves(
 def make_speakers(
     folder: RunFolder, plan: Plan, summary: Summary, reading: ModelReading
 ) -> dict[str, Any] | None:
-    """Speakers told right by the votes of their clips; None where speakers are not what is told."""
+    """Accuracy by speaker, by the votes of their clips; None where that does not apply."""
     told = tell_speakers(summary, folder.records())
     if told is None or plan.clean:
         return None
@@ -253,7 +253,7 @@ def make_setup(
     if not plan.clean and any(name != NO_DEFENSE for name in plan.every_defense):
         facts.append(("attackers of a defense", ", ".join(FORMS[name] for name in plan.attackers)))
     if not steady:
-        judged = f"what most of {JUDGED} passes say: the model answers the same clip in different ways"
+        judged = f"the majority of {JUDGED} passes: the model answers the same clip in different ways"
         facts.append(("judged by", judged))
     if not plan.clean and (not steady or any(name != NO_DEFENSE for name in plan.every_defense)):
         facts.append(("gradients averaged over", _averaged(plan)))
@@ -301,7 +301,7 @@ def list_methods(summary: Summary) -> list[tuple[str, str]]:
 def bundle() -> str:
     """Vega, Vega-Lite and the page's own lines in one script, from the copies that vl-convert carries."""
     script: str = vl_convert.javascript_bundle(read("charts.js"), vl_version=VERSION)
-    # A script element ends at the first "</script", wherever it stands.
+    # A script element ends at the first "</script", wherever it occurs.
     return script.replace("</script", "<\\/script")
 
 
@@ -330,7 +330,7 @@ def template(roots: tuple[str, ...] = ()) -> Any:
 
 
 def to_data(content: Any) -> Markup:
-    """JSON that cannot end the script element it stands in."""
+    """JSON that cannot end the script element around it."""
     return Markup(json.dumps(content, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"))
 
 

@@ -143,7 +143,7 @@ def measured(summary: Summary, wanted: Iterable[str]) -> list[TableColumn]:
 
 
 def other_metrics(summary: Summary, reading: ModelReading) -> list[TableColumn]:
-    """What was measured beyond the main table."""
+    """Metrics that are not in the main table."""
     known = dict.fromkeys(name for item in summary.cells for name in item.estimates)
     return measured(summary, [name for name in known if name not in (*reading.main, *reading.clean)])
 
@@ -166,7 +166,7 @@ def cell_rows(panel: Panel, columns: list[TableColumn], reading: ModelReading) -
 
 
 def _worst_rows(panel: Panel, columns: list[TableColumn]) -> list[TableRow]:
-    """Each clip under whichever attack did it most harm; one attack alone has nothing to add."""
+    """Each clip under whichever attack harmed it most; nothing with only one attack."""
     found = {budget: each for budget, each in panel.found.items() if each.attacks > 1}
     if not any(column.name in each.per_clip for column in columns for each in found.values()):
         return []

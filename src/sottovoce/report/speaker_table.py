@@ -1,4 +1,4 @@
-"""Speakers told right by the votes of their clips, where a run tells two groups of speakers apart."""
+"""Accuracy by speaker, by the votes of their clips, for models that separate two groups of speakers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ VOTED = {"clean-chance": "clean", "chance": "attacked"}
 Told = dict[str, dict[str, Estimate]]
 """Shares of speakers by the id of the cell, then by the metric whose means voted."""
 NO_SCORES = (
-    "Speakers have several clips each, and the records hold no probabilities for these to vote with: name "
-    "chance and clean-chance among --metrics to have speakers told as well."
+    "Speakers have several clips each, but the records hold no probabilities for these to vote with: add "
+    "chance and clean-chance to --metrics to get the accuracy by speaker."
 )
 
 
@@ -26,8 +26,8 @@ def tell_speakers(summary: Summary, records: Iterable[Record]) -> Told | None:
     """The soft vote of every speaker in each cell: right where the mean probability of the right label over
     the clips is above one half. Empty where no probabilities are on record.
 
-    None where that is not what is told: other labels than two, or another answer than these; clips without
-    a speaker, a speaker of both labels, or one clip of each alone.
+    None where that does not apply: labels or answers other than the two groups, clips without a speaker, a
+    speaker with both labels, or one clip per speaker.
     """
     if not any(map(_several, summary.outcomes.values())):
         return None
@@ -70,7 +70,7 @@ def as_summary(summary: Summary, told: Told) -> Summary:
 
 
 def speakers_to_json(told: Told | None) -> dict[str, dict[str, dict[str, Any]]] | None:
-    """By cell, `clean` and `attacked`; None where speakers are not what is told."""
+    """By cell, `clean` and `attacked`; None where accuracy by speaker does not apply."""
     if told is None:
         return None
     return {

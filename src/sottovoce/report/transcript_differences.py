@@ -14,7 +14,7 @@ class WordRun:
     """Neighbouring words with one fate.
 
     kind: "equal", "substitute", "insert" or "delete".
-    instead_of: what substituted words stand for.
+    instead_of: the words of the reference that substituted words replace.
     """
 
     kind: str

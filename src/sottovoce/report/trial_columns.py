@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.auditing.plan.plan_file import Cell, Plan
+from sottovoce.auditing.results.clean_decisions import CleanDecisions
 from sottovoce.auditing.results.summary import find_metric, speaker_of
 from sottovoce.core.metric import Estimate, clip_values
 from sottovoce.core.record import Record
-from sottovoce.report.model_reading import CLASSES, WORDS, read_as
+from sottovoce.report.model_reading import WORDS, read_as
 
 NOISE = "noise"
-"""The attack that is no attack: every other is held against it."""
-CLEAN = (*CLASSES.clean, *WORDS.clean)
+"""White noise, with which every attack is compared."""
 
 
 @dataclass
@@ -78,7 +78,7 @@ class Extremes:
             self.quietest[record.clip] = level, record
 
     def pick(self, count: int) -> tuple[list[Record], list[Record]]:
-        """At most so many of the loudest and of the quietest, each clip once where there are enough."""
+        """At most this many of the loudest and of the quietest, each clip once where there are enough."""
         loud = [item for _, item in sorted(self.loudest.values(), key=lambda pair: -pair[0])[:count]]
         taken = {record.clip for record in loud} if len(self.quietest) >= 2 * count else set()
         keys = {record.key for record in loud}
@@ -98,7 +98,7 @@ class Trials:
         self.sample_rates: set[int] = set()
         self.by_background = Extremes(lambda record: _value(record, "db-mean-background"))
         self.by_snr = Extremes(lambda record: -_value(record, "snr"))
-        self._clean: dict[tuple[str, str], dict[str, tuple[list[float], str]]] = {}
+        self._clean: dict[str, CleanDecisions] = {}
 
     def watch(self, records: Iterable[Record]) -> Iterator[Record]:
         """The same records, each looked at on its way."""
@@ -109,11 +109,7 @@ class Trials:
 
     def clean(self, metric: str, defense: str) -> Estimate | None:
         """A figure of the model before any attack, over all clips, whichever attacks they went through."""
-        clips = self._clean.get((metric, defense))
-        if not clips:
-            return None
-        parts, speakers = zip(*clips.values(), strict=True)
-        return find_metric(metric).summarise(np.array(parts, dtype=np.float64), speakers)
+        return self._clean[defense].estimate(metric) if defense in self._clean else None
 
     @property
     def extremes(self) -> Extremes:
@@ -125,17 +121,14 @@ class Trials:
         self.clips.add(record.clip)
         if record.sample_rate:
             self.sample_rates.add(record.sample_rate)
-        for name in CLEAN:
-            if name in record.parts:
-                clips = self._clean.setdefault((name, cell.defense), {})
-                clips.setdefault(record.clip, (record.parts[name], speaker_of(record)))
+        self._clean.setdefault(cell.defense, CleanDecisions()).add(record)
         if record.achieved and _counts(record) and len(record.audio) == 2 and cell.attack.name != NOISE:
             self.by_background.add(record)
             self.by_snr.add(record)
 
 
 def _counts(record: Record) -> bool:
-    """Whether a success on this clip is one: a classifier must have heard it right before."""
+    """Whether a success on this clip counts: a classifier must have been right before."""
     if "success" in record.parts:
         return math.isfinite(record.parts["success"][0])
     return read_as(record.parts) is WORDS or record.clean_text == record.label

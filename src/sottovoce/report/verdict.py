@@ -18,8 +18,8 @@ WER = (
     "spelling (Whisper's normaliser)"
 )
 KNOWING = {
-    "adaptive": "the attacker who knows the defense",
-    "transfer": "one who knows the bare model alone",
+    "adaptive": "an attacker who knows the defense",
+    "transfer": "one who knows only the bare model",
     "black-box": "one who sees only answers",
 }
 
@@ -107,7 +107,7 @@ def say_wer(panels: list[Panel]) -> list[str]:
 
 
 def _before(clean: ShownNumber, reading: ModelReading) -> list[str | ShownNumber]:
-    return ["WER ", clean] if reading is WORDS else [clean, " heard right"]
+    return ["WER ", clean] if reading is WORDS else [clean, " classified correctly"]
 
 
 def _tiles(panel: Panel, chosen: CellSummary, noise: CellSummary | None) -> list[Tile]:
@@ -149,7 +149,7 @@ def _deed(panel: Panel, item: CellSummary, reading: ModelReading) -> list[str | 
     words = reading is WORDS
     if goal.name == "evade":
         return ["changes ", figure, " of the transcripts" if words else " of the decisions that were right"]
-    clips = " of the clips" if words else " of the clips it heard right"
+    clips = " of the clips" if words else " of the clips that were right before"
     if goal.name == "force":
         verb = "transcribe" if words else "hear"
         return [f"makes it {verb} “{goal.settings.get('text', '')}” in ", figure, clips]
@@ -165,25 +165,25 @@ def _worse(panel: Panel, item: CellSummary) -> list[str | ShownNumber]:
 
 def _rank(panel: Panel, chosen: CellSummary) -> str:
     if not chosen.attacks:
-        return "Only white noise was tried: nothing is known of attacks."
+        return "Only white noise was tried, no attack."
     enough, some = {
         "success": ("succeeds on at least half of the clips", "succeeds on half of the clips"),
         "wer": ("adds at least 50 points to the WER", "adds 50 points to the WER"),
     }[panel.lead]
     if panel.gain(chosen) >= HALF:
-        return f"This is the quietest budget tried at which an attack {enough}."
-    return f"No attack tried {some} at any budget; this is the strongest of them."
+        return f"This is the quietest of the budgets tried at which an attack {enough}."
+    return f"No attack {some} at any budget tried; this is the strongest result."
 
 
 def _loudness(chosen: CellSummary) -> list[str]:
     snr = chosen.estimates.get("snr")
     if snr is None or snr.n == 0:
         return []
-    return [f"What it adds lies {show(snr, 'dB')} under the clip, as measured in the saved files (mean SNR)."]
+    return [f"The perturbation is {show(snr, 'dB')} below the clip (mean SNR, measured in the saved files)."]
 
 
 def _stand(plan: Plan, panel: Panel, budget: str) -> str:
-    """How a defense stands at a budget: the strongest attack on it, and what each attacker reaches."""
+    """A defense at a budget: the strongest attack on it, and what each attacker reaches."""
     lines = [_strongest(plan, panel, budget), _apart(panel, budget), _clip_by_clip(panel, budget)]
     return " ".join(line for line in lines if line)
 
@@ -211,7 +211,7 @@ def _clip_by_clip(panel: Panel, budget: str) -> str:
     if found.attacks < 2 or panel.lead not in found.per_clip:
         return ""
     worst = show(found.per_clip[panel.lead], "%")
-    return f"Taking for every clip the worst of these {found.attacks} attacks, it is {worst}."
+    return f"With the worst of these {found.attacks} attacks for each clip, it is {worst}."
 
 
 def claims(plan: Plan, reading: ModelReading, ear: str = "") -> tuple[list[str], list[str]]:
@@ -219,22 +219,22 @@ def claims(plan: Plan, reading: ModelReading, ear: str = "") -> tuple[list[str],
     if plan.clean:
         return (
             [_decided(f"the clips, {_saved(plan)}", reading), *_clean_counted(reading)],
-            ["Nothing was attacked: these figures say nothing of how the model stands under attack."],
+            ["Nothing was attacked: these figures do not show how robust the model is."],
         )
-    heard = f"P(heard) is the guess of a model of hearing ({ear}), not the answer of a person."
+    heard = f"P(heard) is a prediction by a model of hearing ({ear}), not the answer of a person."
     saved = f"the saved {plan.bits}-bit files" if plan.bits else "the float waveforms, not rounded to files"
     return (
         [
             _decided(saved, reading),
             *_counted(reading),
-            "SNR and dB compare what was added with the clip, sample by sample.",
+            "SNR and dB compare the perturbation with the clip, sample by sample.",
         ],
         [
-            "No listener was asked. SNR and dB are measures of the signal: whether a person would notice "
-            "is not known from them.",
+            "No listening test was made. SNR and dB are measures of the signal: they do not say whether a "
+            "person would notice.",
             *([heard] if ear else []),
-            "−32 dB is a habit of the literature, not a threshold of hearing.",
-            "A low rate does not prove safety: another attack, or more steps, may do better.",
+            "−32 dB is a convention of the literature, not a threshold of hearing.",
+            "A low rate does not prove robustness: another attack, or more steps, may do better.",
             "Nothing was played through a loudspeaker and a microphone.",
         ],
     )
@@ -249,7 +249,7 @@ def _decided(what: str, reading: ModelReading) -> str:
 
 
 def _clean_counted(reading: ModelReading) -> list[str]:
-    rate = WER if reading is WORDS else "The rate is that of all clips that were heard"
+    rate = WER if reading is WORDS else "The rate is measured on all clips that were decoded"
     return [f"{rate}; each rate has a 95 % interval."]
 
 
@@ -257,10 +257,10 @@ def _counted(reading: ModelReading) -> list[str]:
     if reading is WORDS:
         return [
             f"{WER}; each rate has a 95 % interval.",
-            "Success counts all clips, whether or not the model transcribed them right before. To evade "
-            "is to have more word errors than before, or, where no true text is known, another transcript.",
+            "Success counts all clips, whether or not they were transcribed correctly before the attack. To "
+            "evade means more word errors than before, or, without a reference, a different transcript.",
         ]
     return [
-        "Success counts the clips that the model heard right before; each rate has a 95 % interval "
-        "over clips.",
+        "Success counts the clips that the model classified correctly before the attack; each rate has a "
+        "95 % interval over clips.",
     ]

@@ -34,8 +34,8 @@ class Ask:
     """What a study is asked to run.
 
     fit: clips to fit universal attacks on; None: every other clip of the data.
-    clips: at most so many of the data; None: the scale's own number.
-    steps: at most so many steps of a defended model's attacks; None: the scale's own number.
+    clips: largest number of clips; None: the scale's own number.
+    steps: largest number of steps of attacks on a defended model; None: the scale's own number.
     batch: clips attacked at once.
     small, frames, strings, speakers: whether the model is a Whisper of the small sizes, and has scores of
         frames; whether the clips are the shipped strings, and of speakers that the speaker models know. None:
@@ -71,7 +71,7 @@ class Ask:
         return full if self.scale == "full" else mini
 
     def pgd(self, mini: int, full: int, *, ball: bool = False) -> str:
-        """PGD in so many steps; where they are few, they are longer.
+        """PGD with this many steps; where they are few, they are longer.
 
         In L-infinity they are 2.5 radii or more in all: a sample gets to the edge where its sign holds. That
         is not the end of what an attack can do there.

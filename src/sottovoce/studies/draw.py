@@ -80,6 +80,41 @@ def curves(panels: Sequence[Sweep], *, label: str = "fooling ratio, %", top: flo
     return _plain(figure)
 
 
+def twin_curves(
+    panels: Mapping[str, Mapping[str, tuple[list[str], list[float], list[float]]]],
+    *,
+    label: str,
+    told: tuple[str, str],
+) -> Figure:
+    """Panels side by side, each named by what runs across it; for every name two curves in per cent of one
+    colour, the first solid and the second dashed: names of places, solid, dashed.
+
+    told: what the two are.
+    """
+    figure = canvas((5.2 * len(panels) + 1.5, 4.2))
+    every = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    colours = _colours("tab10")
+    names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
+    for axes, (across, lines) in zip(every, panels.items(), strict=True):
+        for name, (places, solid, dashed) in lines.items():
+            number = names.index(name)
+            look = {"color": colours[number % len(colours)], "linewidth": 1.5}
+            axes.plot(places, solid, marker=MARKS[number % len(MARKS)], markersize=4, label=name, **look)
+            axes.plot(places, dashed, linestyle="--", alpha=0.7, **look)
+        axes.set(xlabel=across)
+        axes.set_ylim(-3, 103)
+    every[0].set(ylabel=label)
+    for text, style in zip(told, ("-", "--"), strict=True):
+        every[-1].plot([], [], linestyle=style, color=INK, label=text)
+    handles = {
+        text: one for axes in every for one, text in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    every[-1].legend(
+        handles.values(), handles, frameon=False, loc="upper left", bbox_to_anchor=(1, 1), fontsize=8
+    )
+    return _plain(figure)
+
+
 def bands(
     lines: Mapping[str, tuple[list[float], list[float], list[float]]],
     marks: Mapping[str, tuple[float, str]],

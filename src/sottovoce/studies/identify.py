@@ -64,7 +64,7 @@ def whisper_size(model: str) -> str | None:
 def has_frames(model: str) -> bool:
     """Whether scores of frames can be averaged: not those of attention models, such as Whisper.
 
-    A model is opened where its name stands for both; of one that cannot be, frames are expected.
+    A model is opened if its name may mean both; if it cannot be opened, frames are expected.
     """
     declared = declared_classes(model)
     known = {issubclass(each, CtcFrames) for each in declared}

@@ -8,9 +8,9 @@ from typing import Any
 
 from sottovoce import registry
 from sottovoce.errors import InputError
-from sottovoce.studies.olivier2023.certificate_bench import read_certificates
-from sottovoce.studies.olivier2023.recogniser_bench import read_runs
-from sottovoce.studies.olivier2023.recogniser_plans import PLANS
+from sottovoce.studies.olivier2023.runs.certificate_setup import read_certificates
+from sottovoce.studies.olivier2023.runs.recogniser_plans import PLANS
+from sottovoce.studies.olivier2023.runs.recogniser_setup import read_runs
 from sottovoce.studies.study import Bench, Choice, Result, Stage, Study, Tell
 from sottovoce.studies.study_page import write
 
@@ -49,8 +49,8 @@ def tabulate(study: Study[Any], folder: Path) -> tuple[Stage, Result, Path]:
     known = [*PLANS, CERTIFICATES]
     if study.id not in known:
         raise InputError(
-            f"expected a study whose plans can be run elsewhere ({', '.join(known)}), got {study.id}; give "
-            f"sottovoce study run {study.id} instead."
+            f"`study table` works with {', '.join(known)}, not with {study.id}; type: sottovoce study run "
+            f"{study.id}."
         )
     bench: Stage = read_certificates(folder) if study.id == CERTIFICATES else read_runs(study.id, folder)
     result = study.run(bench)

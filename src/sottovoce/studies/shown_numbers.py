@@ -1,4 +1,4 @@
-"""Numbers as they stand in a study's tables."""
+"""Numbers as a study's tables show them."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Tell = Callable[[float, str], None]
-"""Told what is under way and how much of that is done, from 0 to 1."""
+"""Called with what is in progress and how much of it is done, from 0 to 1."""
 LONGEST_NUMBER = 60
 """Letters of a cell that holds numbers, with their intervals and what belongs to them."""
 
@@ -40,12 +40,11 @@ class Choice:
     seed: int = 0
 
     def refuse(self, study: str, *names: str) -> None:
-        """Raise where one of these was asked for, because it would change nothing in this study."""
+        """Refuse options that would change nothing in this study."""
         for name in names:
             if getattr(self, name) is not None:
                 raise InputError(
-                    f"study {study} expected no --{name}, got {getattr(self, name)!r}; leave it out: "
-                    "nothing in this study hangs on it."
+                    f"study {study} does not use --{name}, got {getattr(self, name)!r}; leave it out."
                 )
 
 
@@ -90,8 +89,8 @@ class Scale:
     def __str__(self) -> str:
         valid = "all validation clips" if self.valid_clips is None else f"{self.valid_clips} validation clips"
         return (
-            f"{self.sets} perturbations a class, each from at most {self.fit_clips:,} clips, "
-            f"{self.epochs} epochs, at most {self.deepfool_steps} DeepFool steps, {valid} a class"
+            f"{self.sets} perturbations per class, each from at most {self.fit_clips:,} clips, "
+            f"{self.epochs} epochs, at most {self.deepfool_steps} DeepFool steps, {valid} per class"
         )
 
 
@@ -150,7 +149,7 @@ class StudyTable:
     claims: bool = False
 
     def prose(self, place: int) -> bool:
-        """Whether a column is read, and stands to the left and breaks; the others are numbers."""
+        """Whether a column is text, aligned left and wrapped; the others are numbers."""
         return place == 0 or any(len(row[place]) > LONGEST_NUMBER for row in self.rows)
 
 
@@ -201,7 +200,7 @@ class Reading:
 class Study(Generic[Bench]):
     """One row of a paper's results.
 
-    paper: where it stands there. reports: what the paper found, in one line.
+    paper: where in the paper. reports: what the paper found, in one line.
     open: a bench for what a user asks, in a folder of its own or in the one that is given.
     fits: whether it needs perturbations, so that the scale says something about it.
     read: the bench from a folder in which its work was done elsewhere, where that can be.

@@ -84,7 +84,7 @@ img { max-width: 100%; background: #fff; border-radius: 8px; }
 
 
 def scope_of(study: Study[Any], bench: Stage) -> list[str]:
-    """What produced the numbers, and how that differs from the paper: stands on every page and table."""
+    """What produced the numbers, and how that differs from the paper: shown on every page and table."""
     return bench.scope(study)
 
 
@@ -121,7 +121,7 @@ def write(
         page.write_text(_render(study, bench, result, facts["values"]), encoding="utf-8")
     except OSError as error:
         raise StoreError(
-            f"expected to write {folder}, got: {error.strerror}; choose another --out."
+            f"cannot write to {folder}: {error.strerror}; choose another folder with --out."
         ) from None
     return page
 

@@ -41,7 +41,7 @@ def at_least(db: float | None, edge: tuple[float, float]) -> str:
     return f"above {edge[1]:g} dB" if math.isinf(db) else f"{db:.1f} dB"
 
 
-BY_VALUE = "Yes and no go by the value; where the interval holds zero, these clips do not settle it."
+BY_VALUE = "Yes and no refer to the value; if the interval includes zero, these clips do not decide it."
 
 
 def trend_sheet(trends: Sequence[Trend], note: str = BY_VALUE) -> StudyTable:

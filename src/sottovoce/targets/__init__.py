@@ -1,6 +1,10 @@
-"""Models as targets: families, adapters, and the zoo that this project ships.
+"""Models as targets: families, adapters, and the models that come with sottovoce.
 
-Texts open them with `sottovoce.open_model`; these are what a target of your own is made from.
+`sottovoce.open_model` opens them from a text; derive a target of your own from the classes here.
+
+>>> model = sv.open_model("keyword", device="cpu")
+>>> isinstance(model, sv.targets.Classifier), model.sample_rate
+(True, 16000)
 """
 
 from typing import TYPE_CHECKING
@@ -8,6 +12,8 @@ from typing import TYPE_CHECKING
 from sottovoce.lazy import lazy, registered
 
 if TYPE_CHECKING:
+    from sottovoce.core.target import Matches as Matches
+    from sottovoce.core.target import evaluating as evaluating
     from sottovoce.targets.families.attention import Attention as Attention
     from sottovoce.targets.families.classifier import Classifier as Classifier
     from sottovoce.targets.families.classifier import ModuleClassifier as ModuleClassifier
@@ -19,6 +25,8 @@ else:
         __name__,
         registered(
             "target",
+            Matches="sottovoce.core.target:Matches",
+            evaluating="sottovoce.core.target:evaluating",
             Classifier="sottovoce.targets.families.classifier:Classifier",
             ModuleClassifier="sottovoce.targets.families.classifier:ModuleClassifier",
             Recogniser="sottovoce.targets.families.recogniser:Recogniser",

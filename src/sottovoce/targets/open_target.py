@@ -50,8 +50,8 @@ def files_of(target: Target) -> frozenset[Path]:
 def _opened(spec: str, device: str) -> Target:
     if is_object(spec):
         raise InputError(
-            f"{spec} is a model that a Python program handed in, which no text opens; hand it to "
-            "sottovoce.audit(...) again."
+            f"{spec} is a model object of a Python program, which cannot be opened from its text; pass the "
+            "object to sottovoce.audit(...) again."
         )
     if spec.endswith(")"):
         part = Part.parse(spec)
@@ -65,7 +65,7 @@ def _opened(spec: str, device: str) -> Target:
     except TypeError:
         wanted = [word for word in signature(maker).parameters if word != "device"]
         usage = ":".join([name, *(word.upper() for word in wanted[:1])])
-        raise InputError(f"expected a model like {usage}, got {spec!r}; write it that way.") from None
+        raise InputError(f"expected a model like {usage}, got {spec!r}.") from None
     target: Target = maker(*words, device=device)
     return target
 
@@ -76,16 +76,19 @@ def is_object(model: str) -> bool:
 
 
 def kind_of(model: str) -> Says:
-    """What a model says. It is opened where its name alone does not tell; of one that cannot be opened we
-    expect classes, and its cells will fail."""
+    """Whether a model names a class or writes words; it is opened where its name does not say.
+
+    A model that cannot be opened counts as a classifier, and its cells will fail.
+    """
     return Openings("cpu").kind(model)
 
 
 @final
 class Openings:
-    """Opens models to see what they say, each once, and keeps a few for whoever runs them next.
+    """Opens models to see whether they name classes or write words, once each, and keeps a few open.
 
-    device: where they are opened. known: models that are open there already.
+    device: where they are opened.
+    known: models that are open already.
     """
 
     def __init__(self, device: str, known: Mapping[str, Target] | None = None) -> None:
@@ -94,19 +97,19 @@ class Openings:
         self._kinds = {model: target.says for model, target in self._open.items()}
 
     def kind(self, model: str) -> Says:
-        """What a model says, as `kind_of` tells it."""
+        """Whether a model names a class or writes words."""
         if model not in self._kinds:
             self._kinds[model] = declared_kind(model) or self._look(model)
         return self._kinds[model]
 
     def take(self, model: str) -> Target | None:
-        """The model where it is still open; it is not kept any longer."""
+        """The model where it is still open; it is kept no longer."""
         return self._open.pop(model, None)
 
     def _look(self, model: str) -> Says:
         try:
             target = self._opened(model)
-        except Exception:  # whatever someone's own model does on the way
+        except Exception:  # the code of a user's model may raise anything
             return "class"
         if len(self._open) < KEPT:
             self._open[model] = target
@@ -118,27 +121,29 @@ class Openings:
         except Exception as error:
             if not self._open or not out_of_memory(error):
                 raise
-        # Those that are kept may leave no room.
+        # The models that are kept may leave too little memory.
         self._open.clear()
         return open_target(model, self.device)
 
 
 def guess(model: str) -> Says:
-    """What a model says by its name alone: nothing is opened, whatever the name is."""
+    """Whether a model names a class or writes words, by its name alone; nothing is opened."""
     return declared_kind(model) or "class"
 
 
 def declared_kind(model: str) -> Says | None:
-    """What models by this name always say; None where that is not the same for all of them."""
+    """What models of this name always say; None where they differ."""
     kinds = {each.says for each in declared_classes(model)}
     says = kinds.pop() if len(kinds) == 1 else None
-    # Some have a property for it, which only an open one answers.
+    # For some it is a property, which only an opened model answers.
     return says if isinstance(says, str) else None
 
 
 def declared_classes(model: str) -> tuple[type[Target], ...]:
-    """The classes of targets that this name opens, as the function behind it declares them; none where it
-    does not, or where one is not sottovoce's: those of others may say one thing and be another."""
+    """The classes of targets that this name opens, as the function behind it declares them.
+
+    None where it does not declare them, or where one is not sottovoce's: others' annotations may be wrong.
+    """
     try:
         name = Part.parse(model).name if model.endswith(")") else model.partition(":")[0]
         made = get_type_hints(registry.find("target", name)).get("return")
@@ -150,9 +155,16 @@ def declared_classes(model: str) -> tuple[type[Target], ...]:
 
 
 def find_device(name: str = "auto") -> str:
-    """The fastest device there is, or the one asked for."""
+    """The device to run on: the one asked for, or with "auto" the fastest there is."""
     if name != "auto":
         return name
     if torch.cuda.is_available():
         return "cuda"
     return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def find_devices() -> tuple[str, ...]:
+    """Every GPU; without one, the fastest device there is."""
+    if torch.cuda.is_available():
+        return tuple(f"cuda:{number}" for number in range(torch.cuda.device_count()))
+    return (find_device(),)

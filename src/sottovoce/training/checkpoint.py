@@ -1,4 +1,4 @@
-"""What a run writes: checkpoints to go on from, and weights to use. Both say which model they are of."""
+"""What training writes: checkpoints to continue from, and weights to use. Both name their model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         os.replace(beside, path)
     except OSError as error:
         raise StoreError(
-            f"{path}: expected to write here, got {error}; free the disk or choose another."
+            f"cannot write {path}: {error}; free some space, or choose another place."
         ) from error
 
 
@@ -46,8 +46,7 @@ def load_checkpoint(path: Path, about: Mapping[str, str]) -> dict[str, Any]:
         stored = state["about"]
     except Exception as error:  # a damaged file may end in any
         raise InputError(
-            f"{path}: expected a checkpoint, got another kind of file ({_reason(error)}); remove it, or "
-            "choose another folder."
+            f"{path}: not a checkpoint ({_reason(error)}); delete it, or choose another folder."
         ) from error
     check_same(path, about, stored)
     return state
@@ -64,28 +63,29 @@ def check_same(path: Path, expected: Mapping[str, str], got: Mapping[str, str]) 
 
 
 def check_settings(path: Path, expected: Mapping[str, Any], got: Mapping[str, Any]) -> None:
-    """Refuse to go on with other settings than a run was begun with, naming the first that differs."""
+    """Refuse to continue with other settings than a run was started with, naming the first that differs."""
     for key, value in expected.items():
         if got.get(key) != value:
             raise InputError(
-                f"{path}: expected {key} {value!r}, got {got.get(key)!r}; go on as it was begun, or choose "
-                "another folder."
+                f"{path}: this training was started with {key} {value!r}, not {got.get(key)!r}; continue "
+                "with that, "
+                "or choose another folder."
             )
 
 
 def check_data(path: Path, expected: Data, got: Data) -> None:
-    """Refuse to go on with other clips than a run was begun with. One that does not know them goes on."""
+    """Refuse to continue with other clips than a run was started with, where those are known."""
     for use, now in expected.items():
         begun = got.get(use, now)
         if begun["hash"] != now["hash"]:
             raise InputError(
-                f"{path}: expected the {use} clips that it was begun with, {_clips(begun)}, got "
-                f"{_clips(now)}; go on with the same clips, or choose another folder."
+                f"{path}: this training was started with {use} clips {_clips(begun)}, not "
+                f"{_clips(now)}; continue with the same clips, or choose another folder."
             )
 
 
 def random_state(device: torch.device) -> list[Tensor]:
-    """Where torch's own random numbers stand, here and on a device."""
+    """The state of torch's own random numbers, on the CPU and on a device."""
     cuda = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
     return [torch.get_rng_state(), *cuda]
 

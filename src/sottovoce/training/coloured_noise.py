@@ -15,7 +15,8 @@ def tilt(waveforms: Tensor, slope_db: Tensor) -> Tensor:
     spectrum = torch.fft.rfft(waveforms)
     frequency = torch.linspace(0.0, 8.0, spectrum.shape[-1], device=waveforms.device).clamp(min=0.02)
     gain = 10.0 ** (slope_db.unsqueeze(1) * torch.log2(frequency) / 20.0)
-    return torch.fft.irfft(spectrum * gain, n=waveforms.shape[-1])
+    found: Tensor = torch.fft.irfft(spectrum * gain, n=waveforms.shape[-1])
+    return found
 
 
 def coloured_noise(slope_db: Tensor, samples: int, generator: torch.Generator) -> Tensor:

@@ -1,4 +1,4 @@
-"""Who does the work: this process alone, or several that share their gradients through Accelerate."""
+"""The processes that train: this one, or several that share their gradients through Accelerate."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Alone(Workers):
         return module.to(self.device)
 
     def backward(self, loss: Tensor) -> None:
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
 
     def agree(self, value: Value) -> Value:
         return value
@@ -81,7 +81,7 @@ class Together(Workers):
             import accelerate  # type: ignore[import-untyped]
         except ImportError as error:
             raise MissingExtra(
-                f"expected accelerate to train with several processes, got {error}; "
+                f"training with several processes needs accelerate ({error}); type: "
                 "pip install 'sottovoce[train]', or start one process."
             ) from error
         self._accelerator: Any = accelerate.Accelerator(cpu=torch.device(device).type == "cpu")
@@ -90,7 +90,7 @@ class Together(Workers):
         self.device = self._accelerator.device
         if torch.device(device).type != self.device.type:
             raise InputError(
-                f"expected processes on {device}, got {self.device}; give --device "
+                f"these processes run on {device}, but --device asks for {self.device}; give --device "
                 f"{self.device.type}, or set another with accelerate launch."
             )
 

@@ -1,7 +1,7 @@
 """What happens to a batch on its way into training: noise, filters, and an adversary.
 
-The adversary is an attack of the package on the learner as a target, through the same noise and filters: what
-hardens a model is what will be used to judge it.
+The adversary is an attack of the package on the learner as a target, through the same noise and filters: a
+model is hardened with the same attacks that evaluate it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade
 from sottovoce.core.target import Target
 from sottovoce.core.transform import Defended, Transform
-from sottovoce.defenses.smoothing import Gaussian, MadNoise, Smoothing
+from sottovoce.defenses.randomised_smoothing import Gaussian, MadNoise, Smoothing
 from sottovoce.errors import InputError, UnknownName
 
 NOISES: dict[str, Smoothing] = {"gaussian": Gaussian(), "mad": MadNoise()}
@@ -114,7 +114,7 @@ class AdversarialShare:
 
 
 def pick(clips: int, share: float, draws: Draws) -> list[int]:
-    """Which of so many clips are attacked: the share of them, rounded, drawn at random, in order."""
+    """Which of `clips` clips are attacked: the share of them, rounded, drawn at random, in order."""
     count = int(share * clips + 0.5)
     return sorted(draws.generator("attacked").permutation(clips)[:count].tolist())
 
@@ -186,7 +186,7 @@ class Hardening:
     adversary: Adversary | None = None
 
     def transforms(self, *, noisy: bool = True) -> tuple[Transform, ...]:
-        """What stands before the model, in order."""
+        """The transforms in front of the model, in order."""
         return (*([self.noise] if self.noise and noisy else []), *self.front)
 
     def around(self, target: Target, *, noisy: bool = True) -> Target:
@@ -202,7 +202,7 @@ class Hardening:
     def harden(
         self, target: Target, clean: AudioBatch, labels: Sequence[str], rows: Sequence[int], draws: Draws
     ) -> AudioBatch:
-        """What the module hears in training: clips attacked in the rows, then noise, then the front."""
+        """The input of the module in training: clips attacked in the rows, then noise, then the front."""
         batch = clean
         if self.adversary:
             batch = self.adversary.disturb(self.around(target), clean, labels, rows, draws.turn("adversary"))

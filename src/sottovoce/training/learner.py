@@ -107,7 +107,7 @@ def apart(module: nn.Module, batch: AudioBatch) -> Tensor:
 
 
 def with_lengths(module: nn.Module, batch: AudioBatch) -> Tensor:
-    """For a module that is told the lengths and takes no notice of padding."""
+    """For a module that gets the lengths and ignores padding."""
     scores: Tensor = module(batch.waveforms, batch.lengths)
     return scores
 

@@ -1,7 +1,7 @@
-"""Training: AdamW up a short slope and down a cosine, judged and saved on the way, stopped when it is done.
+"""Training loop: AdamW, linear warm-up, cosine decay, validation, checkpoints, early stopping.
 
-Everything random but dropout hangs on the seed, the epoch and the step, and dropout's state lies in the
-checkpoint: a run that was killed and goes on ends where it would have ended.
+All random numbers but those of dropout depend on the seed, the epoch and the step, and dropout's state is in
+the checkpoint: a run that was killed and continued ends where it would have ended.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def fit(
 ) -> TrainingReport:
     """Train, and write `checkpoint.pt`, `model.safetensors` and `report.json` into a folder.
 
-    The learner is left with the weights that were written. resume: go on from the folder's checkpoint.
+    The learner is left with the weights that were written. resume: continue from the folder's checkpoint.
     """
     recipe, hardening = recipe or TrainingRecipe(), hardening or Hardening()
     target = learner.target()
@@ -66,8 +66,9 @@ def fit(
     hardening.check(target)
     if not resume and (out / CHECKPOINT).exists():
         raise InputError(
-            f"{out}: expected a folder without a run, got one with {CHECKPOINT}; give --resume to go on, or "
-            "choose another folder."
+            f"{out} has a {CHECKPOINT} of an earlier training; add --resume to continue it, or choose "
+            "another "
+            "folder with --out."
         )
     open_board = _board_writer() if tensorboard else None
     workers = gather_workers(device, log)
@@ -102,7 +103,7 @@ def fit(
 
 @final
 class TrainingRun:
-    """A run under way."""
+    """A training run in progress."""
 
     def __init__(
         self,
@@ -141,7 +142,7 @@ class TrainingRun:
         return self.average.module if self.average else self.learner.module
 
     def spent(self) -> float:
-        """The share of training that is over, by steps or by the clock, whichever is further."""
+        """The share of training that is done, by steps or by time, whichever is larger."""
         shares = []
         if self.recipe.epochs:
             shares.append(self.progress.step / (self.recipe.epochs * self.steps_an_epoch))
@@ -154,7 +155,7 @@ class TrainingRun:
         path = self.out / CHECKPOINT
         if resume and path.exists():
             self._restore(load_checkpoint(path, self.learner.describe()), path)
-            self.log(f"going on after epoch {self.progress.epoch} ({path})")
+            self.log(f"continuing after epoch {self.progress.epoch} ({path})")
         else:
             if resume:
                 self.log(f"no checkpoint in {self.out} yet: starting at epoch 1")
@@ -196,7 +197,7 @@ class TrainingRun:
         self.log(note)
         if progress.stopped:
             self.over = True
-            self.log(f"stopped: {progress.stale} judgements in a row were no better")
+            self.log(f"stopped early: no improvement in {progress.stale} validations")
         return scalars
 
     def finish(self) -> TrainingReport:
@@ -234,7 +235,8 @@ class TrainingRun:
         return report
 
     def _step(self, drawn: Labelled, share: float, rate: float, draws: Draws) -> Tensor:
-        """One step on a batch, of which this process takes every so manieth clip; the sum of its losses."""
+        """One step on a batch, of which this process takes every n-th of n processes' clips; the sum of its
+        losses."""
         attacked = set(pick(len(drawn), share, draws))
         rows = list(range(self.workers.rank, len(drawn), self.workers.count))
         # Processes wait for each other: one without a clip goes through the motions with the first.
@@ -262,10 +264,10 @@ class TrainingRun:
         return total.detach()
 
     def _average(self, kept: Any, now: Any, count: Any) -> None:
-        """A running mean that forgets quickly at first, or the first weights would weigh too long."""
+        """A moving average that decays faster at first, so that the initial weights do not count for long."""
         step = self.progress.step
         decay = min(self.recipe.average_decay, (1 + step) / (10 + step))
-        get_ema_multi_avg_fn(decay)(kept, now, count)  # type: ignore[no-untyped-call]
+        get_ema_multi_avg_fn(decay)(kept, now, count)
 
     def _mean(self, total: Tensor, clips: int) -> float:
         return sum(self.workers.collect(float(total))) / max(clips, 1)
@@ -345,7 +347,8 @@ def _board_writer() -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise MissingExtra(
-            f"expected tensorboard to write scalars, got {error}; pip install 'sottovoce[train]', or do "
-            "without."
+            f"--tensorboard needs the package tensorboard ({error}); type: pip install 'sottovoce[train]', "
+            "or "
+            "leave the option out."
         ) from error
     return SummaryWriter

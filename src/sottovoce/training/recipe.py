@@ -1,4 +1,4 @@
-"""How a run is set up, how far it has come, and what it came to."""
+"""The settings of a run, its progress and its result."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class TrainingRecipe:
     epochs, minutes: how long; with both, whichever is over first. The learning rate has come down to zero
         by then.
     warm_up_steps: over which the learning rate rises.
-    average_decay: of the running average of the weights, which is what is judged and kept; 0: no average.
-    check_epochs: from one judgement and checkpoint to the next.
-    patience: judgements without a better one until training stops; 0: never.
-    attacked_clips: how many validation clips are attacked at each judgement.
+    average_decay: of the moving average of the weights, which is validated and kept; 0: no average.
+    check_epochs: epochs between two validations with a checkpoint.
+    patience: validations without improvement until training stops; 0: never.
+    attacked_clips: how many validation clips are attacked at each validation.
     half: write the weights in 16 bits.
     """
 
@@ -47,16 +47,14 @@ class TrainingRecipe:
     def __post_init__(self) -> None:
         given = [long for long in (self.epochs, self.minutes) if long is not None]
         if not given or not all(0 < long < math.inf for long in given):
-            raise InputError(
-                f"expected epochs or minutes above 0, got {self.epochs} and {self.minutes}; say how long."
-            )
+            raise InputError(f"expected --epochs or --minutes above 0, got {self.epochs} and {self.minutes}.")
         if min(self.batch_size, self.check_epochs) < 1 or not 0 < self.learning_rate < math.inf:
             raise InputError(
                 f"expected a batch, a check and a learning rate above 0, got {self.batch_size}, "
                 f"{self.check_epochs} and {self.learning_rate:g}; 64, 1 and 0.001 are usual."
             )
         if self.patience < 0:
-            raise InputError(f"expected a patience of 0 or more, got {self.patience}; 0 never stops early.")
+            raise InputError(f"expected --patience of 0 or more, got {self.patience}; 0 never stops early.")
         if not 0 <= self.average_decay < 1:
             raise InputError(
                 f"expected average_decay from 0 to 1, got {self.average_decay:g}; 0.999 is usual, 0 is none."
@@ -65,7 +63,7 @@ class TrainingRecipe:
 
 @dataclass(kw_only=True)
 class TrainingProgress:
-    """How far a run has come."""
+    """The progress of a run."""
 
     epoch: int = 0
     step: int = 0
@@ -80,7 +78,7 @@ class TrainingProgress:
 @final
 @dataclass(frozen=True, kw_only=True)
 class TrainingReport:
-    """What a run came to, on validation clips: before, and with the weights that were kept and written."""
+    """The result of a run on validation clips: before training, and with the weights that were written."""
 
     about: dict[str, str]
     hardening: dict[str, str]
@@ -106,6 +104,6 @@ class TrainingReport:
 
 
 def learning_rate(recipe: TrainingRecipe, step: int, spent: float) -> float:
-    """Up in a straight line over the first steps, down along a cosine as `spent` of training goes to 1."""
+    """Linear warm-up over the first steps, then cosine decay as `spent` of training goes to 1."""
     risen = min(1.0, step / max(recipe.warm_up_steps, 1))
     return recipe.learning_rate * risen * 0.5 * (1.0 + math.cos(math.pi * min(spent, 1.0)))

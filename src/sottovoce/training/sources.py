@@ -1,4 +1,4 @@
-"""Where batches come from: clips held in memory, or strings of words put together anew each time."""
+"""Sources of batches: clips held in memory, or strings of words put together at random each time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CHUNK = 256
 WIDTH_MULTIPLE = 8_000
 VALID_STRINGS = 200
 MOST_SHARED = 0.02
-"""The share of validation clips that training may hear too."""
+"""Largest share of validation clips that may also be training clips."""
 STRING_PEAK = 0.9
 """About that of the strings that come with sottovoce."""
 
@@ -76,7 +76,7 @@ class ClipsInMemory:
     def sounds(self) -> tuple[str, ...]:
         """A hash of each clip's samples; nothing for a clip of zeros, which is no clip in particular."""
         rows = np.split(self.samples.cpu().numpy(), np.cumsum(self.lengths)[:-1])
-        return tuple(sha256(row).hexdigest() if row.any() else "" for row in rows)
+        return tuple(sha256(row.tobytes()).hexdigest() if row.any() else "" for row in rows)
 
     def describe(self) -> dict[str, Any]:
         """Which clips these are, for a report and a checkpoint."""
@@ -160,28 +160,29 @@ def check_clips(clips: ClipsInMemory, target: Target, what: str) -> None:
             )
     if target.says == "class" and what == "training" and len(set(clips.labels)) < 2:
         raise InputError(
-            f"expected training clips of two classes or more, got {len(clips)} of {clips.labels[0]!r} alone; "
-            "there is nothing to tell apart: add clips of another class."
+            f"expected training clips of two classes or more, got {len(clips)} of {clips.labels[0]!r} only; "
+            "add clips of another class."
         )
 
 
 def check_apart(train: ClipsInMemory, valid: ClipsInMemory, log: Callable[[str], None] = print) -> None:
-    """Refuse validation clips that training hears too, under whatever name; a few copies, which published
-    corpora have as well, are only told of."""
+    """Refuse validation clips that are also training clips, under whatever name; a few copies, which
+    published corpora have as well, only give a warning."""
     heard = {sound for sound in train.sounds if sound}
     shared = [name for name, sound in zip(valid.ids, valid.sounds, strict=True) if sound in heard]
     count = f"{len(shared)} of {len(valid)}"
     if len(shared) > MOST_SHARED * len(valid):
         raise InputError(
-            f"expected validation clips that training does not hear, got {count} that it does, such as "
-            f"{shared[0]!r}; name another corpus, or drop them from one of the two."
+            f"{count} validation clips are also training clips, such as {shared[0]!r}; name another corpus "
+            "with "
+            "--valid, or remove them from one of the two."
         )
     if shared:
-        log(f"training hears {count} validation clips too, such as {shared[0]!r}")
+        log(f"warning: {count} validation clips are also training clips, such as {shared[0]!r}")
 
 
 def _describe(name: str, rows: Iterable[tuple[str, ...]]) -> dict[str, Any]:
-    """A name, how many clips there are, and a hash of all that is told of them."""
+    """A name, the number of clips, and a hash of everything known of them."""
     told = list(rows)
     return {"name": name, "clips": len(told), "hash": sha256(json.dumps(told).encode()).hexdigest()[:16]}
 
@@ -209,7 +210,7 @@ class Source(ABC):
 @final
 @dataclass(frozen=True, eq=False)
 class ClipSource(Source):
-    """Every clip once an epoch, in an order drawn anew.
+    """Every clip once per epoch, in a random order.
 
     change: what happens to clips each time, such as `Jitter`; None leaves them as they are.
     """
@@ -236,7 +237,8 @@ class ClipSource(Source):
 @final
 @dataclass(frozen=True, eq=False)
 class StringSource(Source):
-    """Strings of recorded words and sentences of synthetic voices, no two alike; an epoch is so many batches.
+    """Strings of recorded words and sentences of synthetic voices, no two alike; an epoch is a number of
+    batches.
 
     sentence_share: how much of a batch is sentences.
     """
@@ -298,7 +300,7 @@ def open_clips(
     """Training batches and validation clips by name: two corpora that share no clip, or one folder of
     part-N.npz.
 
-    settle: what becomes of labels that the model does not know, before any clip is read.
+    settle: handles labels that the model does not know, before any clip is read.
     """
     folder = Path(data).expanduser()
     if folder.is_dir() and any(folder.glob("part-*.npz")):
@@ -308,8 +310,9 @@ def open_clips(
         return open_strings(folder, change)[0], judged
     if valid is None:
         raise InputError(
-            f"expected validation clips beside {data!r}, got none; name a corpus that training does not see, "
-            "such as pack:FILE.npz#valid."
+            f"{data!r} needs validation clips beside it: add --valid with a corpus that is not trained on, "
+            "such as "
+            "pack:FILE.npz#valid."
         )
     settled = [settle(open_corpus(spec)) for spec in (data, valid)]
     train, judged = (hold_corpus(corpus, sample_rate, log=log) for corpus in settled)

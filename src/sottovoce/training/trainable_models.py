@@ -45,11 +45,13 @@ def _keyword(weights: str) -> Learner:
 
     if weights == SCRATCH:
         raise InputError(
-            "expected weights of a keyword model to begin with, got none, for it is standardised with its "
-            "clips when it is made; make one with `sottovoce train keyword`."
+            "the keyword model cannot be trained from scratch here, because its inputs are standardised with "
+            "its "
+            "training clips; use `sottovoce train keyword`."
         )
+    module = keyword_cnn.load() if weights == SHIPPED else None
     return ClassLearner(
-        keyword_cnn.load() if weights == SHIPPED else keyword_cnn.KeywordCnn(),
+        module or keyword_cnn.KeywordCnn(maps=keyword_cnn.maps_in(Path(weights).expanduser())),
         name="keyword",
         read=padded_to(keyword_cnn.CLIP_SAMPLES),
         as_target=as_target,
@@ -70,8 +72,7 @@ def _deepspeech2(weights: str) -> Learner:
 
     if weights == SHIPPED:
         raise InputError(
-            "expected weights of a Deep Speech 2, got none, for none are shipped; give --weights FILE, or "
-            "--weights scratch."
+            "no weights of a Deep Speech 2 come with sottovoce; give --weights FILE, or --weights scratch."
         )
     return LettersLearner(DeepSpeech2(), VOCABULARY, name="deepspeech2", as_target=as_target)
 

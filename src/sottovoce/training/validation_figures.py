@@ -1,4 +1,4 @@
-"""How good a model is, and how hard to fool: figures on validation clips."""
+"""Validation: accuracy or error rate on clean, noisy and attacked clips."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Figures = dict[str, Interval]
 class Validator:
     """The same clips, noise and random starts at every call.
 
-    attacked: at most so many clips are attacked.
+    attacked: largest number of clips to attack.
     """
 
     clips: ClipsInMemory

@@ -130,7 +130,7 @@ VARIANTS: dict[str, Variant] = {
 
 
 def find_variants(names: list[str]) -> list[str]:
-    """Names of variants; the name of a model stands for all of its variants."""
+    """Names of variants; the name of a model selects all of its variants."""
     found = []
     for name in names:
         own = [known for known in VARIANTS if known == name or VARIANTS[known].model == name]

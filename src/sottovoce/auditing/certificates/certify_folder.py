@@ -5,23 +5,21 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal, final
 
 from pydantic import ConfigDict, TypeAdapter
 
-from sottovoce.auditing.run.run_folder import prepare_folder
+from sottovoce.auditing.run.clip_folder import ClipFolder
 from sottovoce.core.files.field_ranges import Count, Finite, NotNegative, Positive, Share
 from sottovoce.core.files.strict_json import STRICT, parse_json
-from sottovoce.core.record import RecordWriter, read_lines
 from sottovoce.core.statistics import Interval, clopper_pearson, ratio_bootstrap
 from sottovoce.errors import StoreError
 
 MOST_ROWS = 12
 PROGRESS = {"clip": str, "elected": str, "successes": int, "passes": int, "lower": int | float}
-"""What is known of a clip under way."""
+"""What is known of a clip in progress."""
 
 
 @final
@@ -57,6 +55,10 @@ class CertifiedClip:
     length_l2: NotNegative | None = None
     loaded: str = ""
 
+    @property
+    def key(self) -> str:
+        return self.clip
+
     def to_line(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False)
 
@@ -71,29 +73,19 @@ _CHECKED = TypeAdapter(CertifiedClip)
 
 @final
 @dataclass(frozen=True)
-class CertifyFolder:
-    """Where the certificates of one plan live. The same plan goes on; another is refused."""
+class CertifyFolder(ClipFolder[CertifiedClip]):
+    """Where the certificates of one plan live."""
 
-    path: Path
+    plan_name: ClassVar[str] = "certify.yaml"
+    records_name: ClassVar[str] = "certificates.jsonl"
+    called: ClassVar[str] = "certificate"
 
-    @property
-    def records_path(self) -> Path:
-        return self.path / "certificates.jsonl"
-
-    def prepare(self, plan: str, about: dict[str, Any]) -> None:
-        """Make the folder, or check that it holds this plan."""
-        prepare_folder(self.path, "certify.yaml", plan, about)
-
-    def records(self) -> Iterator[CertifiedClip]:
-        """Each clip once, as it ended the last time; a torn last line, left by a kill, is dropped."""
-        lines = read_lines(self.records_path, CertifiedClip.from_line, "certificate")
-        return iter({record.clip: record for record in lines}.values())
-
-    def writer(self) -> RecordWriter:
-        return RecordWriter(self.records_path)
+    @staticmethod
+    def read(line: str | bytes) -> CertifiedClip:
+        return CertifiedClip.from_line(line)
 
     def save_progress(self, content: dict[str, Any]) -> None:
-        """How far the clip under way is, in place of what was there."""
+        """Replace the saved progress of the clip in progress."""
         path = self.path / "progress.json"
         torn = path.with_name("progress.json.part")
         try:
@@ -105,14 +97,14 @@ class CertifyFolder:
         except OSError as error:
             raise StoreError(
                 f"cannot write {path}: {error.strerror}; what was recorded before is safe: free some space "
-                "and give the same command again to go on."
+                "and run the same command again to continue."
             ) from None
 
     def clear_progress(self) -> None:
         (self.path / "progress.json").unlink(missing_ok=True)
 
     def progress(self) -> dict[str, Any]:
-        """How far the clip under way is; nothing where no file says so, or a damaged one: it begins anew."""
+        """The progress of the clip in progress; None without a readable file: the clip then starts over."""
         try:
             content = json.loads((self.path / "progress.json").read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):

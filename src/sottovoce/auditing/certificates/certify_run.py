@@ -13,9 +13,8 @@ import yaml
 
 from sottovoce import __version__, registry
 from sottovoce.auditing.certificates.certify_folder import CertifiedClip, CertifyFolder
-from sottovoce.auditing.checks.probes import spread
 from sottovoce.auditing.run.driver import Advance
-from sottovoce.auditing.run.fitting_clips import open_settled, usable
+from sottovoce.auditing.run.fitting_clips import usable
 from sottovoce.auditing.run.folder_lock import hold
 from sottovoce.auditing.run.hide_paths import roots_of
 from sottovoce.auditing.run.repeatability import CLIPS, LOOKED_AT, hear_twice
@@ -28,8 +27,8 @@ from sottovoce.core.out_of_memory import out_of_memory
 from sottovoce.core.target import Target
 from sottovoce.core.vote import Vote
 from sottovoce.data.audio_file import LONGEST_SECONDS
-from sottovoce.data.labels import Settled
-from sottovoce.data.load import Clip, Corpus, collate
+from sottovoce.data.labels import Settled, open_settled
+from sottovoce.data.load import Clip, Corpus, collate, spread
 from sottovoce.defenses.certified_radius import Certificate, Within, certify, check_wer, word_errors
 from sottovoce.defenses.defense_text import Defense, parts_of
 from sottovoce.defenses.noisy_passes import Smoothed, certified_sigma
@@ -75,10 +74,10 @@ class CertifyPlan:
                 f"{self.defense!r}; drop its passes, or select from {given}."
             )
         if not self.longest > 0:
-            raise InputError(f"expected --longest above 0 seconds, got {self.longest}; raise it.")
+            raise InputError(f"expected --longest above 0 seconds, got {self.longest}.")
         self.sampling().check(self.sigma)
         if vote is not None:
-            # What the vote has to say against so many.
+            # The number of passes that the vote itself is written with.
             replace(vote, passes=self.select)  # type: ignore[type-var]
 
     @property
@@ -142,8 +141,8 @@ class Certifier:
         except FAILURES as error:
             if out_of_memory(error):
                 raise InputError(
-                    f"expected memory for a batch of noisy copies of {len(clip.waveform)} samples, got too "
-                    "little; take a smaller --batch and give the same command again to go on."
+                    f"out of memory on a batch of noisy copies of {len(clip.waveform)} samples; run the same "
+                    "command again with a smaller --batch to continue."
                 ) from None
             return failed(clip.id, clip.label, hide_paths(explain(error), roots_of(self.plan.data)))
 
@@ -220,7 +219,8 @@ def run_certify(
 
     batch: noisy copies at once; default: what suits the device. target: the plan's model where it is open.
     retry_failed: whether what is recorded as failed is done again.
-    begin: told how many passes there are at the most; advance: how many are done or spared, and of what clip.
+    begin: called with the largest possible number of passes; advance: with the passes done or saved, and the
+    clip.
     """
     device = find_device(device)
     target = open_target(plan.model, device) if target is None else target
@@ -261,9 +261,9 @@ def _check_steady(plan: CertifyPlan, target: Target, corpus: Corpus, device: str
     found = hear_twice(target, clips, batch=batch or CLIPS, device=device, seed=plan.seed)
     if not found.steady:
         raise InputError(
-            "expected a model without randomness behind the noise, got one that answers the same clip in "
+            "expected a model that is deterministic behind the noise, got one that answers the same clip in "
             f"different ways (of {found.clips} clips decoded twice, {found.texts} got another text and "
-            f"{found.scores} other scores); switch its dropout or random crops off."
+            f"{found.scores} other scores); turn off its dropout or random crops."
         )
 
 

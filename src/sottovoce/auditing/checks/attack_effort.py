@@ -1,4 +1,4 @@
-"""Whether the attacks tried hard enough, which probes tell, and whether they had a gradient to follow."""
+"""Whether the attacks tried hard enough (by probes), and whether they had a gradient to follow."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from sottovoce.registry.part_text import Part
 FEWEST = 5
 """With fewer clips that differ no sign test reaches `LEVEL`."""
 LEAST_RISE = 0.05
-"""What trying harder must add to the objective, as a share of what the attack had gained."""
+"""How much more steps must add to the objective, as a share of what the attack had gained."""
 TINY = 1e-5
-"""A gradient shorter than this share of the bare model's is taken for none."""
+"""A gradient shorter than this share of the bare model's counts as zero."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,7 @@ def _takes_steps(group: ComparableCells) -> bool:
 
 
 def ask_for_probes(plan: Plan, tried: list[Tried], summary: Summary) -> SanityCheck | None:
-    """Attacks of which nobody knows whether more steps would help. To be asked of a finished run: probes come
-    last."""
+    """Attacks that were not probed with more steps. Only of a finished run: probes come last."""
     probed: dict[str, int] = {}
     for item in tried:
         if "steps" in item.harder:
@@ -123,7 +122,7 @@ def _try_probes(plan: Plan, judged: int) -> str:
         return f"run again with --probe {Plan.model_fields['probe'].default}"
     if judged < FEWEST:
         return f"run again with --limit {FEWEST} or more"
-    return "give the same command again: its probes are not finished"
+    return "run the same command again: its probes are not finished"
 
 
 def ask_for_more(
@@ -180,10 +179,10 @@ def ask_for_gradients(tried: list[Tried]) -> SanityCheck | None:
         if zero or tiny:
             evidence = {"zero": zero, "tiny": tiny, "clips": len(slopes), "defense": item.defense}
             advice = (
-                "give every part of the defense a gradient (StraightThrough for rounding and codecs), and "
-                "take the transferred and the black-box figures until then"
+                "give every part of the defense a gradient (StraightThrough for rounding and codecs); until "
+                "then use the transferred and the black-box figures"
                 if item.defense != NO_DEFENSE
-                else "look for a step without a gradient in the model, or for scores that overflow"
+                else "look for an operation without a gradient in the model, or for scores that overflow"
             )
             flags.append(Flag("gradients", item.cell, evidence, advice))
     return SanityCheck("gradients", len(tried), flags) if tried else None

@@ -1,4 +1,4 @@
-"""Doubts as data: the questions of the sanity pass, their answers, and the test that they share."""
+"""Doubts as data: the checks of the sanity pass, their results, and the test that they share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STRENGTH: tuple[Kind, ...] = (
 )  # fmt: skip
 """Questions about whether the attacks are as strong as they could be, and what they were judged on."""
 LEVEL = 0.05
-"""A paired difference is taken for real where chance alone gives it less often than this."""
+"""Significance level of a paired difference."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Flag:
 
 @dataclass(frozen=True)
 class SanityCheck:
-    """One question put to a run: how often it was asked, and where the answer raised a doubt."""
+    """One check of a run: how often it was made, and where it raised a doubt."""
 
     kind: Kind
     asked: int
@@ -59,9 +59,9 @@ class SanityCheck:
 
 @dataclass(frozen=True)
 class PairedOutcomes:
-    """The same clips under two attacks: how many fared worse under the one, and how many under the other.
+    """The same clips under two attacks: how many are worse under each.
 
-    p: how often chance alone gives so many under the one (exact sign test; for success, McNemar's).
+    p: the p-value of an exact sign test; for success, McNemar's.
     """
 
     clips: int

@@ -1,8 +1,8 @@
 """Probes: the strongest attack on each target once more, on a few clips, with more steps and more passes.
 
-An attack that would do better if it tried harder says little of a defense, and neither does one whose
-gradient is zero. The records of a plan cannot tell, because every cell has one setting. Probes are records
-too, in a file of their own; `sottovoce.auditing.checks.sanity` reads them.
+An attack that would do better with more steps says little about a defense, and neither does one whose
+gradient is zero. The records of a plan cannot show this, because every cell has one setting. Probes are
+records too, in a file of their own; `sottovoce.auditing.checks.sanity` reads them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -26,11 +25,11 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.record import Key, Record
 from sottovoce.core.target import Target
 from sottovoce.core.transform import Averaged
+from sottovoce.data.load import spread
 from sottovoce.defenses.defense_text import NO_DEFENSE
 from sottovoce.registry.part_text import Part
 
 Measures = dict[str, Measure]
-Name = TypeVar("Name")
 HEARINGS = 32
 """Fresh passes of a random target over which the objective of a finished example is averaged."""
 MORE = 2
@@ -101,13 +100,6 @@ def _choose(cells: Sequence[Cell], outcomes: Mapping[str, Outcomes], lead: str) 
         return abs(min(value, 1.0) - 0.5), value, outcomes[cell.id].ratio("snr")
 
     return min(strongest.values(), key=rank)[1]
-
-
-def spread(names: Sequence[Name], count: int) -> list[Name]:
-    """At most `count` of the names, evenly over all of them: neighbours are often of one class."""
-    if len(names) <= count:
-        return list(names)
-    return [names[place * len(names) // count] for place in range(count)]
 
 
 def _settings(plan: Plan, work: CellParts, harder: bool) -> Iterator[tuple[int | None, int]]:

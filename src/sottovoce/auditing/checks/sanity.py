@@ -33,7 +33,7 @@ from sottovoce.auditing.run.repeatability import JUDGED, Repeated
 from sottovoce.core.record import EVERY, Record
 from sottovoce.defenses.defense_text import NO_DEFENSE, Defense
 
-GRADIENT = "look whether every part of the defense passes a useful gradient on (StraightThrough)"
+GRADIENT = "check that every part of the defense passes on a useful gradient (StraightThrough)"
 AGREED = (0.25, 0.75)
 """Two ears disagree strongly where one says less than the first and the other more than the second."""
 DISAGREED = 0.25
@@ -45,9 +45,9 @@ FEW_CLIPS = 30
 def examine(
     plan: Plan, summary: Summary, probes: Iterable[Record] = (), repeated: Repeated | None = None
 ) -> list[SanityCheck]:
-    """Every question that this run can be asked, with its answer.
+    """Every check that applies to this run, with its result.
 
-    repeated: what came of decoding clips twice before it began, where that was done.
+    repeated: the outcome of decoding clips twice before the run began, where that was done.
     """
     tried, unfinished = read_probes(probes), _unfinished(plan, summary)
     if plan.clean:
@@ -81,8 +81,8 @@ def _repeats(repeated: Repeated | None) -> SanityCheck | None:
         return None
     evidence = {**repeated.model_dump(), "judged_over": JUDGED}
     advice = (
-        "switch off dropout, random crops or a state that is kept between calls (evaluation mode leaves "
-        "F.dropout(training=True) on), or take the numbers from `draws` and say random = True"
+        "turn off dropout, random crops or state that is kept between calls (evaluation mode leaves "
+        "F.dropout(training=True) on), or take the random numbers from `draws` and set random = True"
     )
     flags = [] if repeated.steady else [Flag("repeats", "", evidence, advice)]
     return SanityCheck("repeats", repeated.clips, flags)
@@ -120,7 +120,7 @@ def _averaging(plan: Plan, tried: list[Tried], steady: bool) -> SanityCheck | No
     passes = plan.average
     flags = [
         Flag(
-            "averaging", "", {"defense": defense, "passes": passes}, "leave --average away, or raise it to 16"
+            "averaging", "", {"defense": defense, "passes": passes}, "leave --average out, or raise it to 16"
         )
         for defense in random
         if passes == 1 and _is_climbed(plan, defense)
@@ -177,7 +177,7 @@ def _black_box(summary: Summary) -> SanityCheck | None:
         asked += 1
         evidence = _stronger(black, white, group, summary)
         if evidence is not None:
-            advice = f"{GRADIENT}, and take the black-box figure until another is higher"
+            advice = f"{GRADIENT}; use the black-box figure until another is higher"
             flags.append(Flag("black-box", white.cell.id, evidence, advice))
     return SanityCheck("black-box", asked, flags) if asked else None
 
@@ -213,7 +213,7 @@ def _pair(one: CellSummary, other: CellSummary, group: ComparableCells, summary:
 def _unfinished(plan: Plan, summary: Summary) -> SanityCheck | None:
     done = {item.cell.id for item in summary.cells}
     missing = [cell.id for cell in plan.cells() if cell.id not in done]
-    advice = "give the same command again"
+    advice = "run the same command again"
     flags = [Flag("unfinished", cell, {}, advice) for cell in missing]
     return SanityCheck("unfinished", len(plan.cells()), flags) if flags else None
 
@@ -223,11 +223,11 @@ def _failures(summary: Summary) -> SanityCheck:
     clips = [record for record in summary.failures if record.clip != EVERY]
     flags = []
     if clips:
-        advice = "mend or drop these clips, and give the same command again with --retry-failed"
+        advice = "repair or remove these clips, and run the same command again with --retry-failed"
         flags.append(Flag("failures", "", {"failures": len(clips), "reason": clips[0].reason}, advice))
     for record in summary.failures:
         if record.clip == EVERY:
-            advice = "mend what the reason names and add --retry-failed, or leave the cell out with 'exclude'"
+            advice = "fix what the reason names and add --retry-failed, or leave the cell out with 'exclude'"
             flags.append(Flag("failures", record.cell, {"failures": 1, "reason": record.reason}, advice))
     return SanityCheck("failures", len(summary.cells), flags)
 
@@ -235,7 +235,7 @@ def _failures(summary: Summary) -> SanityCheck:
 def _rounding(plan: Plan, summary: Summary) -> SanityCheck:
     if plan.bits is None:
         return SanityCheck("floats", 1, [Flag("floats", "", {}, "run again with bits: 16")])
-    advice = "take the rounded rate, or a louder budget: a success that no file holds is none"
+    advice = "report the rate of the rounded files, or allow a louder budget"
     flags = [
         Flag("rounding", item.cell.id, {"lost": item.lost_by_rounding, "clips": item.clips}, advice)
         for item in summary.cells
@@ -297,8 +297,8 @@ def _sizes(summary: Summary) -> SanityCheck | None:
 def _ears(summary: Summary) -> SanityCheck | None:
     """Cells in which the learned ear and the masking model disagree strongly on many clips.
 
-    An attack that is bounded by an ear can fool that ear as well as its target; two that rest on different
-    grounds are harder to fool together. White noise fools nobody's ear, so its cells are not asked.
+    An attack whose budget is an ear can fool that ear as well as its target; two ears that work in different
+    ways are harder to fool together. White noise fools no ear, so its cells are not checked.
     """
     asked, flags = 0, []
     for item in summary.cells:

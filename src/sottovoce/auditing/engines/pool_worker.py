@@ -1,15 +1,11 @@
-"""A process of a pool: it does tasks until its pipe is closed, and ends with the process that began it."""
+"""What a process of a pool does with a task: an answer, whatever comes in the way."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import threading
 import traceback
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from functools import partial
 from typing import final
 
 import torch
@@ -18,11 +14,6 @@ from sottovoce.auditing.run.executor import Executor
 from sottovoce.auditing.run.run_cell import tell
 from sottovoce.auditing.run.tasks import FinishedTask, RepeatTask, Task, Unopened
 from sottovoce.errors import InputError, SottovoceError
-
-READY = "ready"
-NOT_FOR_WORKERS = (signal.SIGINT, signal.SIGTERM)
-"""A key that stops the run reaches every process of a terminal, and a batch system signals all of a job: the
-process that began the workers decides, and closes their pipes."""
 
 
 @final
@@ -43,20 +34,11 @@ class Raised:
         return next(kind for kind in kinds if issubclass(self.kind, kind))(self.text)
 
 
-def serve(connection: Connection, device: str, cores: tuple[int, ...]) -> None:
-    """Do tasks until the pipe is closed."""
-    for number in NOT_FOR_WORKERS:
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, NOT_FOR_WORKERS)
-    threading.Thread(target=_follow_parent, daemon=True).start()
-    _settle(device, cores)
-    bench = Executor(device)
-    try:
-        connection.send(READY)
-        while True:
-            connection.send(_answer(bench, connection.recv()))
-    except (EOFError, OSError):
-        return
+def begin_worker(device: str) -> Callable[[Task], FinishedTask | Raised]:
+    """What a process that has just started does tasks with."""
+    if device.startswith("cuda:"):
+        torch.cuda.set_device(device)
+    return partial(_answer, Executor(device))
 
 
 def do_task(bench: Executor, task: Task) -> FinishedTask:
@@ -79,21 +61,3 @@ def _answer(bench: Executor, task: Task) -> FinishedTask | Raised:
         return Raised(type(error), str(error))
     except Exception:
         return Raised(None, traceback.format_exc())
-
-
-def _follow_parent() -> None:
-    """End with the process that began this one, in the middle of a task if need be."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
-def _settle(device: str, cores: tuple[int, ...]) -> None:
-    """Keep to a share of the cores, and so do threads and processes that are begun from here, such as those
-    that score quality: each of them asks which cores it may use."""
-    with suppress(AttributeError, OSError):  # not every system can, and some forbid it
-        os.sched_setaffinity(0, cores)
-    torch.set_num_threads(min(len(cores), torch.get_num_threads()))
-    if device.startswith("cuda:"):
-        torch.cuda.set_device(device)

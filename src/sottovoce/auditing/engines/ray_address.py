@@ -33,7 +33,7 @@ def check_address(address: str) -> None:
 def split(address: str) -> tuple[str, int]:
     host, _, port = address.removeprefix(CLIENT).rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise InputError(f"expected an address like 10.0.0.1:6379, got {address!r}; write it so.")
+        raise InputError(f"expected an --address such as 10.0.0.1:6379, got {address!r}.")
     return host.strip("[]"), int(port)
 
 

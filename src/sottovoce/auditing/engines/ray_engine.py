@@ -43,7 +43,7 @@ _ALL_GPUS = "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"
 
 @dataclass
 class _Flight:
-    """A task under way, and what befell it before."""
+    """A task in progress, and how often it failed before."""
 
     order: Order
     left: int = 0
@@ -72,7 +72,7 @@ class RayEngine(Engine):
     ) -> None:
         for name, number in (("workers", workers), ("cpus", cpus)):
             if number is not None and number < 1:
-                raise InputError(f"expected {name} of 1 or more, got {number}; raise it.")
+                raise InputError(f"expected {name} of 1 or more, got {number}.")
         cores = os.cpu_count() or 1
         self._cpus = cpus or (max(1, cores // (workers or cores)) if address is None else 1)
         self._most = workers
@@ -95,7 +95,7 @@ class RayEngine(Engine):
         self._model = None
         try:
             packed = pack(target)
-        # Whatever stands in the way of a copy of someone's own model, it can still be opened by name.
+        # Whatever prevents a copy of someone's own model, it can still be opened by name.
         except Exception as error:
             logging.getLogger(__name__).warning(
                 "%s cannot be sent to workers (%s); each opens it by its name.", model, error
@@ -159,7 +159,7 @@ class RayEngine(Engine):
         return self._doers[share]
 
     def _landed(self, ref: Any, flying: dict[Any, _Flight]) -> Iterator[FinishedTask | LostTask]:
-        """What came of a task, or the task on its way again."""
+        """The results of a task, or the task submitted again."""
         flight, errors = flying.pop(ref), self._ray.exceptions
         try:
             found = self._ray.get(ref)
@@ -173,8 +173,8 @@ class RayEngine(Engine):
             yield from self._again(flight, flying, flight.crashed <= CRASHES, "its worker died", error)
         except (errors.RayTaskError, errors.RaySystemError, errors.RuntimeEnvSetupError) as error:
             raise InputError(
-                "expected sottovoce, in this version, and Ray on every node, got a worker that cannot begin "
-                f"({_first_line(error)}); install the same on all of them."
+                "expected this version of sottovoce, and Ray, on every node, got a worker that cannot start "
+                f"({_first_line(error)}); install the same versions on all nodes."
             ) from error
         else:
             if isinstance(found, Raised):
@@ -190,18 +190,18 @@ class RayEngine(Engine):
             yield LostTask(flight.order.task, f"{what} ({_first_line(error)})")
 
     def _watch(self, flying: dict[Any, _Flight], since: float) -> float:
-        """When there last was room for what is under way; raises where there has been none for too long."""
+        """When there last was room for the tasks in progress; raises if there has been none for too long."""
         if not flying or self._room(self._share(next(iter(flying.values())).order.task)):
             return time.monotonic()
         if time.monotonic() - since > PATIENCE_SECONDS:
             raise StoreError(
                 f"expected a node with room for a worker, got none for {PATIENCE_SECONDS / 60:.0f} minutes; "
-                "what was recorded is safe: add nodes and give the same command again to go on."
+                "what was recorded is safe: add nodes and run the same command again to continue."
             )
         return since
 
     def _bound(self, flying: dict[Any, _Flight]) -> int:
-        """How many tasks may be under way: a second one waits for each worker, unless workers are limited."""
+        """How many tasks may be submitted: a second one waits for each worker, unless workers are limited."""
         share = self._share(next(iter(flying.values())).order.task) if flying else 1.0
         room = max(1, self._room(share))
         return 2 * room if self._most is None or self._own else min(self._most, 2 * room)
@@ -227,7 +227,9 @@ class RayEngine(Engine):
         if device.startswith("cuda"):
             if not gpus:
                 self.close()
-                raise InputError("expected a cluster with GPUs, got none; choose --device cpu, or add some.")
+                raise InputError(
+                    "expected a cluster with GPUs, got none; add --device cpu, or add nodes with GPUs."
+                )
             return "cuda"
         return device
 
@@ -245,8 +247,8 @@ class RayEngine(Engine):
         if ray.is_initialized():
             if address is not None:
                 raise InputError(
-                    "expected a process that has joined no cluster yet, got one that has; call "
-                    "ray.shutdown() first, or leave the address out."
+                    "this process has already joined a Ray cluster; call ray.shutdown() first, or leave "
+                    "--address out."
                 )
             return ray
         quiet = {"log_to_driver": False, "logging_level": logging.ERROR}

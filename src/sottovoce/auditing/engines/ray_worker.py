@@ -1,4 +1,4 @@
-"""The far side of a cluster: what a worker process there keeps, and how it does a task."""
+"""The worker side of a Ray cluster: what a worker process keeps open, and how it does a task."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Order:
     """A task and what a worker needs to know besides.
 
     packed: a reference to the plan's target, in a tuple so that it is fetched only where it is not open yet.
-    device: "cuda" stands for whichever GPU the worker was given.
+    device: "cuda" means whichever GPU the worker was given.
     folder: where relative paths count from, on nodes that have it.
     version: of the driver's sottovoce.
     """
@@ -93,8 +93,8 @@ def do_order(order: Order) -> FinishedTask | Raised:
 def check_version(driver: str) -> None:
     if driver != __version__:
         raise InputError(
-            f"expected one version of sottovoce on all nodes, got {driver} here and {__version__} on "
-            f"{socket.gethostname()}; install the same on both."
+            f"expected the same version of sottovoce on all nodes, got {driver} here and {__version__} on "
+            f"{socket.gethostname()}; install the same version on both."
         )
 
 

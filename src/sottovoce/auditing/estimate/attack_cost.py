@@ -22,8 +22,8 @@ from sottovoce.errors import InputError
 from sottovoce.registry.part_text import Part
 
 How = Literal["measured", "fewer steps", "by comparison", "unknown"]
-"""How a cost is known. fewer steps: measured with some of them, and drawn out in a straight line. by
-comparison: as much dearer behind this defense as another attack is."""
+"""How a cost is known. fewer steps: measured with fewer steps and extrapolated linearly. by comparison:
+scaled by what this defense adds to the cost of another attack."""
 Act = Callable[[], None]
 Once = Callable[[Attack | UniversalAttack], "Cost"]
 STEPS = ("steps", "masking_steps", "epochs")
@@ -51,7 +51,7 @@ class Cost:
 
 
 def draw_out(first: Cost, taken: int, last: Cost, steps: int, fixed_seconds: float, gain: float) -> Cost:
-    """The cost of so many steps from the cost of one and of those `taken`.
+    """The cost of `steps` steps, from the cost of one and of those `taken`.
 
     Passes are counted, and lie on a line. Seconds are not so sure: what a step takes is a share of all but
     fixed_seconds, which are those of a clip that is judged, measured and saved without an attack.
@@ -89,7 +89,7 @@ def unknown(reason: str) -> Timed:
 @final
 @dataclass(frozen=True)
 class Stopwatch:
-    """Takes the cost of works on some clips. target: what the works stand on.
+    """Measures the cost of cells on some clips. target: the model that they attack.
 
     gain: seconds of a pass for a clip in a full batch, as a share of those on these clips.
     """
@@ -101,7 +101,7 @@ class Stopwatch:
     gain: float = 1.0
 
     def attack(self, work: CellParts, seconds: float) -> Timed:
-        """A work on single clips, in about so many seconds."""
+        """The cost of a cell on single clips, measured in about this many seconds."""
         fixed = self.play(work).cost.seconds
         return self._grow(work.cell.attack, seconds, fixed, lambda attack: self._run(work, attack))
 
@@ -113,7 +113,7 @@ class Stopwatch:
     def _run(self, work: CellParts, attack: Attack | UniversalAttack) -> Cost:
         clips = [clip for clip in self.clips if _applies(work, clip)]
         if not clips:
-            raise InputError("the goal is nothing for the clips that were tried")
+            raise InputError("the goal does not apply to the clips that were tried")
         assert isinstance(attack, Attack)
         runner = CellRunner(self.plan, work, attack, self._measures, self.device)
         return self._taken(lambda: _succeed(runner, clips), len(clips))

@@ -1,7 +1,7 @@
 """Before a run: its cells, how many passes, how long and how much memory they take, and what is recorded.
 
-Times come from the very code that a run executes, on a clip or two and in seconds: they say whether to wait a
-coffee or a week, not to the minute.
+Times come from the code that a run executes, measured on a clip or two in some seconds: read them to a factor
+of two.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from sottovoce.auditing.estimate.trial_runs import (
 )
 from sottovoce.auditing.estimate.unfit_cells import Unfit, assemble_all, suggest
 from sottovoce.auditing.plan.plan_file import Plan
-from sottovoce.auditing.run.fitting_clips import fitting_set, open_settled
+from sottovoce.auditing.run.fitting_clips import fitting_set
 from sottovoce.auditing.run.run_cell import CellParts
 from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.core.record import EVERY, LOADING
 from sottovoce.core.target import Target
 from sottovoce.core.transform import Unsteady
+from sottovoce.data.labels import open_settled
 from sottovoce.data.load import Corpus
 
 __all__ = ["EstimateLine", "Recorded", "RunEstimate", "Unfit", "estimate", "seconds_each", "suggest"]
@@ -210,7 +211,7 @@ def estimate(
     seconds: float = PROBE_SECONDS,
     tried: dict[str, MeasuredCosts] | None = None,
 ) -> RunEstimate:
-    """What a plan would take, from about so many seconds of trying.
+    """What a plan would take, measured in about this many seconds.
 
     out: the folder that its run would go to. workers: how many share the cores of this machine.
     tried: what was found for other plans, by `costs_like`; what is found for this one is added.

@@ -16,9 +16,10 @@ from sottovoce.auditing.estimate.peak_memory import current_bytes, peak_bytes, r
 from sottovoce.auditing.plan.plan_file import Cell, Plan
 from sottovoce.auditing.run.fitting_clips import usable
 from sottovoce.auditing.run.repeatability import CLIPS, Repeated, hear_twice
-from sottovoce.auditing.run.run_cell import FAILURES, CellParts, explain, free_memory, out_of_memory
+from sottovoce.auditing.run.run_cell import FAILURES, CellParts, explain, free_memory
 from sottovoce.core.attack import decode
 from sottovoce.core.draws import Draws
+from sottovoce.core.out_of_memory import out_of_memory
 from sottovoce.core.target import Target
 from sottovoce.core.transform import Averaged
 from sottovoce.data.load import Clip, Corpus, collate
@@ -100,7 +101,7 @@ def try_out(
 ) -> MeasuredCosts:
     """The cost of every key of these works; those for which there is no time are compared with others.
 
-    target: what the works stand on.
+    target: the model that they attack.
     """
     groups = by_key(works)
     if not groups:
@@ -225,7 +226,7 @@ def pass_full_batch(
         gain = min(high, max(low, many / max(few, 1e-9)))
         return Full(gain, round(before + max(0, peak - before) * rows / most))
     free_memory()
-    note = f"a batch of {plan.batch} does not fit into memory and will be halved" if crowded else reason
+    note = f"a batch of {plan.batch} does not fit into memory and will be split" if crowded else reason
     return Full(memory_bytes=peak_bytes(device), note=note)
 
 

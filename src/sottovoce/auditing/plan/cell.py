@@ -19,7 +19,8 @@ from sottovoce.registry.part_text import Part
 
 LONGEST_ID = 200
 NO_ATTACK = Part("none")
-"""Clips are heard as they are. It stands alone, and its one cell a defense has no goal and no budget."""
+"""No attack: clean clips only. It is the only attack of its plan; its one cell per defense has no goal and
+no budget."""
 Attacker = Literal["plain", "adaptive", "transfer", "black-box"]
 """What an attack knows of a defense. adaptive: all of it, and goes through it. transfer: nothing; it attacks
 the bare model, and what it finds is tried on the defended one. black-box: what the defended target answers,
@@ -48,7 +49,7 @@ class Cell:
 
     @cached_property
     def text(self) -> str:
-        """All that tells it from other cells. A defense may be written with spaces, which mean nothing."""
+        """Everything that distinguishes it from other cells. Spaces in a defense mean nothing."""
         return f"{''.join(self.defense.split())} {self.attack} {self.goal} {self.budget} {self.attacker}"
 
     @cached_property
@@ -58,7 +59,7 @@ class Cell:
             words.insert(0, self.defense)
         if self.attacker == "transfer":
             words.append(self.attacker)
-        name = "_".join(_file_name(word) for word in words)
+        name = "_".join(file_name(word) for word in words)
         # A name of a folder may have 255 letters; a text to force can be longer than that.
         if not self.alike and len(name) <= LONGEST_ID:
             return name
@@ -67,7 +68,7 @@ class Cell:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What a rule can ask of it."""
+        """The keys of a cell that a rule can match."""
         return {name: str(getattr(self, name)) for name in CELL}
 
     @property
@@ -85,7 +86,7 @@ class Cell:
 
 
 @lru_cache(maxsize=4096)
-def _file_name(text: str) -> str:
+def file_name(text: str) -> str:
     """A text without what the name of a file may not have."""
     return re.sub(r"[^A-Za-z0-9.-]+", "-", text).strip("-")
 

@@ -25,11 +25,11 @@ RUN = ("model", "data", "seed")
 
 
 class CellRule(BaseModel):
-    """A mapping of what a cell is made of to texts: a cell matches where every key does.
+    """A rule about cells: keys such as `attack` with texts to match. A cell matches if every key does.
 
-    A key matches the very text, the same part written another way (`snr(db=30.0)`), or a pattern in which *
-    stands for anything and ? for one letter. Of several texts one is enough. A key that is not named matches
-    everything. Keys of a whole run (model, data, seed) are for files of several.
+    A key matches the exact text, the same part written another way (`snr(db=30.0)`), or a pattern with *
+    for any characters and ? for one. If a key lists several texts, one match is enough. Keys that are not
+    named match everything. The keys of a whole run (model, data, seed) are for files of several runs.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -45,7 +45,7 @@ class CellRule(BaseModel):
 
     @model_serializer
     def plain(self) -> dict[str, str | list[str]]:
-        """As it is written: only what is named, a single text by itself."""
+        """As a plan file has it: only the keys that are named, a single text without a list."""
         named = {key: getattr(self, key) for key in (*RUN, *CELL) if getattr(self, key)}
         return {key: texts[0] if len(texts) == 1 else list(texts) for key, texts in named.items()}
 
@@ -75,7 +75,7 @@ class CellRule(BaseModel):
         return CellRule(**{key: getattr(self, key) for key in RUN})
 
     def choices(self, key: str, listed: Iterable[str]) -> list[str]:
-        """The values of a key that the rule stands for: those listed that it matches, and new ones."""
+        """The values of a key that the rule names: the listed ones that it matches, and new ones."""
         known, wanted = list(listed), getattr(self, key)
         if not wanted:
             return known
@@ -98,14 +98,14 @@ class CellRule(BaseModel):
                 if not any(same(text, one) for one in known):
                     raise UnknownName(f"{key} in a rule of {entry!r}:", text, known)
         raise InputError(
-            f"expected a rule of {entry!r} to match a cell, got {self}, whose keys no cell has together; "
-            "mend or drop it."
+            f"expected a rule of {entry!r} to match a cell, got {self}: no cell matches all of its keys; "
+            "correct or delete the rule."
         )
 
 
 @lru_cache(maxsize=4096)
 def same(pattern: str, text: str) -> bool:
-    """Whether a text is the one that is named, or one that the pattern stands for."""
+    """Whether a text equals the one that is named, or matches the pattern."""
     if pattern == text:
         return True
     if is_pattern(pattern) and re.fullmatch(_form(pattern), text, re.DOTALL):

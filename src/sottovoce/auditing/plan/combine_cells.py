@@ -26,8 +26,8 @@ def listed_cells(plan: Plan) -> list[Cell]:
     """What the lists of a plan make, in order."""
     if plan.clean and (len(plan.attacks) > 1 or plan.include):
         raise InputError(
-            f"plan entry 'attacks': expected {NO_ATTACK} alone, got other attacks beside it; drop it: an "
-            "attack tells the clean figures as well."
+            f"plan entry 'attacks': expected {NO_ATTACK} alone, got other attacks beside it; leave it out: "
+            "clean figures are measured with every attack."
         )
     cells = [cell for defense in plan.defenses for cell in behind(plan, defense)]
     for text, times in Counter(cell.text for cell in cells).items():
@@ -42,7 +42,7 @@ def ruled_cells(plan: Plan, listed: Sequence[Cell]) -> tuple[Cell, ...]:
     cells += _added(plan, cells)
     if not cells:
         raise InputError(
-            "expected at least one cell, got none: every one is excluded; mend the rules."
+            "expected at least one cell, but 'exclude' drops them all: narrow its rules."
             if listed
             else "expected at least one defense, attack, goal and budget, got an empty list; name one."
         )
@@ -62,7 +62,7 @@ def behind(plan: Plan, defense: str) -> Iterator[Cell]:
     box = joining(plan, defense)
     if box is None:
         return
-    # One that was asked for by name is refused where it cannot search; this one stays away.
+    # A black box that was named is refused where it cannot search; the default one is left out.
     budgets = [one for one in plan.budgets if plan.black_box is not None or can_search(box, one)]
     for goal, budget in product(plan.goals, budgets):
         yield Cell(defense, box, goal, budget, "black-box")
@@ -94,7 +94,7 @@ def _excluded(plan: Plan, cell: Cell) -> bool:
 
 
 def _added(plan: Plan, cells: Sequence[Cell]) -> list[Cell]:
-    """Cells that the rules of `include` stand for and that are not there yet."""
+    """Cells that the rules of `include` describe and that are not listed yet."""
     seen, found = {cell.text for cell in cells}, list[Cell]()
     for rule in plan.include:
         new = [cell for cell in _meant(plan, rule) if cell.text not in seen]
@@ -108,7 +108,7 @@ def _added(plan: Plan, cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _meant(plan: Plan, rule: CellRule) -> Iterator[Cell]:
-    """What a rule stands for; where it does not name a key, the plan's own list of it."""
+    """The values that a rule names; for a key that it does not name, the plan's own list."""
     goals = [Part.parse(text) for text in rule.choices("goal", map(str, plan.goals))]
     budgets = [Part.parse(text) for text in rule.choices("budget", map(str, plan.budgets))]
     for defense in rule.choices("defense", plan.defenses):

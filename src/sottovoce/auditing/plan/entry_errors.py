@@ -2,45 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from sottovoce.auditing.plan.cell_rules import CELL, RUN
+from sottovoce.core.files.expected_values import expected
 from sottovoce.errors import InputError, UnknownName
 
 
 def mistake(error: ValidationError, where: str, known: Iterable[str]) -> InputError:
-    """The first thing that is wrong with entries, as one sentence. Errors of our own are one already.
+    """The first thing that is wrong with the entries, as one sentence.
 
-    where: the kind of entry, for messages. known: the entries that there are.
+    where: the kind of entry, for messages. known: the entries that exist.
     """
     first = error.errors()[0]
-    found = _told(first["loc"], first["type"], first["msg"], first["input"], where, known)
+    found = _message(first, where, known)
     found.place = first["loc"]
     return found
 
 
-def _told(
-    loc: tuple[int | str, ...], kind: str, said: str, value: object, where: str, known: Iterable[str]
-) -> InputError:
-    place = [str(one) for one in loc]
-    if kind == "extra_forbidden":
+def _message(error: ErrorDetails, where: str, known: Iterable[str]) -> InputError:
+    place = [str(one) for one in error["loc"]]
+    if error["type"] == "extra_forbidden":
         if len(place) == 1:
             return UnknownName(where, place[0], known)
         return UnknownName(f"key of a rule of {place[0]!r}:", place[-1], (*RUN, *CELL))
-    what = said.removeprefix("Value error, ")
-    if kind != "value_error":
-        what = f"{what}, got {value!r}; mend it."
-    return InputError(f"{where} {'.'.join(place)!r}: {what}")
+    what = error["msg"].removeprefix("Value error, ")
+    if error["type"] != "value_error":
+        what = f"{expected(error)}, got {error['input']!r}."
+    return InputError(f"{where} {_name(error['loc'])}: {what}")
 
 
-@contextmanager
-def within(*place: str | int) -> Iterator[None]:
-    """Errors from in here are about the entry at this place, or about something below it."""
-    try:
-        yield
-    except InputError as error:
-        error.place = (*place, *error.place)
-        raise
+def _name(place: tuple[int | str, ...]) -> str:
+    """`'attacks', item 2` for the second attack of a list."""
+    below = (f"item {one + 1}" if isinstance(one, int) else repr(one) for one in place[1:])
+    return ", ".join([*(repr(str(one)) for one in place[:1]), *below])

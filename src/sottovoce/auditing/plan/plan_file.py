@@ -36,8 +36,8 @@ from sottovoce.auditing.plan.cell import (
 )
 from sottovoce.auditing.plan.cell_rules import CELL, RUN, CellRule
 from sottovoce.auditing.plan.combine_cells import BLACK_BOX, joining, listed_cells, ruled_cells
-from sottovoce.auditing.plan.entry_errors import mistake, within
-from sottovoce.core.files.yaml_reader import Entries, naming_lines, read_yaml, refuse_truth
+from sottovoce.auditing.plan.entry_errors import mistake
+from sottovoce.core.files.yaml_reader import Entries, at_entry, naming_lines, read_yaml, refuse_truth
 from sottovoce.core.target import Says, Target
 from sottovoce.data.audio_file import LONGEST_SECONDS
 from sottovoce.data.labels import Unlabelled
@@ -86,11 +86,11 @@ class Plan(BaseModel):
         None, description="clips to fit universal attacks on; default: every other clip of data"
     )
     limit: int | None = Field(
-        None, ge=1, description="at most so many clips, evenly over classes or speakers"
+        None, ge=1, description="largest number of clips, taken evenly over classes or speakers"
     )
     labels: Unlabelled = Field(
         "refuse",
-        description="clips whose label is no class of the model: refuse to run, or skip them",
+        description="clips whose label is not a class of the model: refuse to run, or skip them",
     )
     longest: float = Field(
         LONGEST_SECONDS, gt=0, description="seconds of the longest clip; a longer one is recorded as failed"
@@ -215,14 +215,14 @@ class Plan(BaseModel):
             Defense.parse(defense)
 
     def _check_lists(self) -> None:
-        """Build what the entries name. An error knows which entry it is about."""
+        """Build the parts that the entries name. Errors name the entry."""
         for entry, build in BUILDERS.items():
             for number, item in enumerate(getattr(self, entry)):
-                with within(entry, number):
+                with at_entry(entry, number):
                     if item != NO_ATTACK:
                         build(item)
         if self.black_box is not None:
-            with within("black_box"):
+            with at_entry("black_box"):
                 BUILDERS["attacks"](self.black_box)
                 if sight(self.black_box) not in ("scores", "decisions"):
                     raise InputError(
@@ -233,7 +233,7 @@ class Plan(BaseModel):
         for name in self.metrics if self.clean else ():
             if not registry.find("metric", name).before:
                 raise InputError(
-                    f"plan entry 'metrics': expected those of clean clips beside attacks: {NO_ATTACK}, got "
+                    f"plan entry 'metrics': expected metrics of clean clips with attacks: {NO_ATTACK}, got "
                     f"{name}; name clean-accuracy, clean-wer, clean-cer or clean-chance, or drop the entry."
                 )
 
@@ -268,7 +268,7 @@ class Plan(BaseModel):
 
 
 def _forget(content: dict[str, Any]) -> dict[str, Any]:
-    """Without what was worked out from the entries."""
+    """The entries alone, without what was computed from them."""
     for name in ("_cells", "_listed", "_checked"):
         content.pop(name, None)
     return content

@@ -15,10 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from sottovoce import __version__
 from sottovoce.auditing.plan.cell_rules import CellRule
-from sottovoce.auditing.plan.entry_errors import mistake, within
+from sottovoce.auditing.plan.entry_errors import mistake
 from sottovoce.auditing.plan.plan_file import NO_ATTACK, Plan, can_search, complete, read_entries
 from sottovoce.auditing.plan.plan_presets import PRESETS, Preset, fill
-from sottovoce.core.files.yaml_reader import naming_lines, refuse_truth
+from sottovoce.core.files.yaml_reader import at_entry, naming_lines, refuse_truth
 from sottovoce.core.target import Says
 from sottovoce.errors import InputError, UnknownName
 from sottovoce.registry.part_text import Part
@@ -31,9 +31,9 @@ _OWN = ("targets", "seeds", "preset")
 
 @dataclass(frozen=True)
 class GridRun:
-    """One plan to be of a grid: what was said of it, before presets and rules.
+    """One plan of a grid as written, before presets and rules are applied.
 
-    own: the entries that its target says of itself. target: which one of the grid's it is.
+    own: the entries of its own target. target: which target of the grid it is.
     """
 
     entries: dict[str, Any]
@@ -42,7 +42,7 @@ class GridRun:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What a rule can ask of a whole run."""
+        """The keys of a whole run that a rule can match."""
         return {key: str(self.entries[key]) for key in ("model", "data", "seed")}
 
 
@@ -84,7 +84,7 @@ class Grid(BaseModel):
             rule.refuse("exclude", [run.facts for run in found])
         kept = [run for run in found if not any(rule.matches(run.facts) for rule in whole)]
         if not kept:
-            raise InputError("expected at least one run, got none: every one is excluded; mend the rules.")
+            raise InputError("expected at least one run, but 'exclude' drops them all: narrow its rules.")
         for place, run in enumerate(kept):
             if run in kept[:place]:
                 raise InputError(
@@ -112,7 +112,7 @@ class Grid(BaseModel):
         kept = [self._ruled(run, plan) for run, plan in zip(runs, plans, strict=True)]
         found = [plan for plan in kept if plan is not None]
         if not found:
-            raise InputError("expected at least one cell, got none: every one is excluded; mend the rules.")
+            raise InputError("expected at least one cell, but 'exclude' drops them all: narrow its rules.")
         for plan in found:
             plan.check()
         return dict(zip(_names(found), found, strict=True))
@@ -137,7 +137,7 @@ class Grid(BaseModel):
         return filled
 
     def _check_rules(self, runs: list[GridRun], plans: list[Plan]) -> None:
-        """Raise for a rule that matches nothing anywhere: it is more likely mistyped than meant."""
+        """Refuse a rule that matches nothing anywhere: it is probably mistyped."""
         if not self.exclude and not self.include:
             return
         cells = [facts for run, plan in zip(runs, plans, strict=True) for facts in _facts(run, plan)]
@@ -185,7 +185,7 @@ class Grid(BaseModel):
 def make_grid(settings: Mapping[str, Any]) -> Grid:
     """A checked grid from the entries of a plan file; mistakes become one clear sentence.
 
-    What hangs on the kind of model, such as whether a rule matches, is checked by `Grid.plans`.
+    What depends on the kind of model, such as whether a rule matches, is checked by `Grid.plans`.
     """
     with naming_lines(settings):
         return _make_grid(dict(settings))
@@ -194,7 +194,7 @@ def make_grid(settings: Mapping[str, Any]) -> Grid:
 def _make_grid(entries: dict[str, Any]) -> Grid:
     for name in entries:
         if name not in Plan.model_fields and name not in _OWN:
-            with within(str(name)):
+            with at_entry(str(name)):
                 raise UnknownName("plan entry", str(name), [*Plan.model_fields, *_OWN])
     for one, many in (("model", "targets"), ("seed", "seeds")):
         if one in entries and many in entries:
@@ -246,7 +246,7 @@ def _entries(settings: Mapping[str, Any], where: str = "plan entry") -> Plan:
 
 
 def _target(entry: Any, *place: str | int) -> Plan:
-    with within(*place):
+    with at_entry(*place):
         return _read_target(entry)
 
 

@@ -16,11 +16,11 @@ PRESETS: tuple[Preset, ...] = get_args(Preset)
 
 
 def fill(preset: Preset | None, says: Says) -> dict[str, Any]:
-    """The entries that a preset stands for on a kind of model; without one, what usually suits the kind.
+    """The entries of a preset for a kind of model; without a preset, the defaults for that kind.
 
-    quick: minutes on a laptop: is anything wrong at all? standard: the attacks that a claim of robustness
-    must stand, at five budgets. paper: with as many steps as the papers whose studies come with sottovoce
-    take (`sottovoce study`): hours to days.
+    quick: minutes on a laptop, a first check. standard: the attacks that a claim of robustness must
+    withstand, at five budgets. paper: as many steps as in the papers that `sottovoce study` reproduces:
+    hours to days.
     """
     if preset is None:
         return Plan.usual(says)

@@ -1,1 +1,1 @@
-"""A run whose folder lies far away, at an address such as s3://bucket/folder."""
+"""Runs with a remote folder, at an address such as s3://bucket/folder."""

@@ -1,4 +1,4 @@
-"""A run's folder far away: what is written here is sent there, and what is there is fetched on the way in.
+"""Mirror of a remote run folder: local changes are uploaded, remote files are downloaded on opening.
 
 Stores such as S3 cannot append to a file. So the lines of `trials.jsonl` go there as objects
 `trials/NUMBER-RANDOM.jsonl`, one a batch of records, and none is ever written over. When a run ends its lines
@@ -26,7 +26,7 @@ from sottovoce.data.remote_corpora import AT_ONCE, filesystem, listing, make_par
 from sottovoce.errors import InputError, StoreError
 
 LOCK, IDENTITY = "lock.json", "mirror.id"
-"""What is kept there alone: who is at work, and a name by which a stage knows what it is a stage of."""
+"""Files that exist only remotely: the lock, and an id that ties a local stage to its remote folder."""
 LOGS = ("trials", "probes")
 _PIECE = re.compile(rf"(?P<log>(?:.+/)?(?:{'|'.join(LOGS)}))/(?P<number>\d+)-[0-9a-f]+\.jsonl")
 _WHOLE = re.compile(rf"(?P<log>(?:.+/)?(?:{'|'.join(LOGS)}))\.jsonl")
@@ -34,7 +34,7 @@ _WHOLE = re.compile(rf"(?P<log>(?:.+/)?(?:{'|'.join(LOGS)}))\.jsonl")
 
 @final
 class Mirror:
-    """Keeps a place far away like a folder here.
+    """Keeps a remote folder in step with a local one.
 
     url: the folder there. stage: the folder here, of one run or of a grid with its runs/.
     may_write: asked before anything is written there; raises where it must not be. None: it never may.
@@ -187,9 +187,7 @@ class Mirror:
 
     def _ask(self) -> None:
         if self._may_write is None:
-            raise StoreError(
-                f"expected {self.url} to be read alone, got something to write; open it to write."
-            )
+            raise StoreError(f"{self.url} was opened for reading alone; open it for writing.")
         self._may_write()
 
     def _at(self, name: str) -> str:
@@ -206,7 +204,7 @@ class Mirror:
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             raise StoreError(
                 f"cannot write {self.url}: {type(error).__name__} ({reason}); what was recorded is safe in "
-                f"{self.stage}: give the same command again to go on."
+                f"{self.stage}: run the same command again to continue."
             ) from error
 
 
@@ -223,12 +221,12 @@ def _sounds(log: str, lines: bytes) -> list[str]:
 
 
 def _whole_lines(content: bytes) -> list[bytes]:
-    """Lines without a torn last one."""
+    """Complete lines, without an incomplete last one."""
     return [line for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
 
 
 def _content(found: Any, path: str) -> bytes:
-    """What `cat` gave for a path: it gives the bytes alone where it was asked for one."""
+    """What `cat` returned for a path: for a single path it returns the bytes alone."""
     content: bytes = found if isinstance(found, bytes) else found[path]
     return content
 

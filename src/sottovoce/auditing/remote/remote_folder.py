@@ -1,6 +1,6 @@
 """Runs whose folder is a URL such as s3://BUCKET/RUN: made in a folder here, the stage, and kept there.
 
-Whoever goes on with such a run on another machine starts from what is there.
+A run that is continued on another machine starts from what is there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One run a place far away: an object that names who is at work there, renewed while they are.
+"""Lock of a remote folder: an object that names the run that is writing, renewed while it runs.
 
 Such places have no locks. Whoever finds a fresh name stays away; whoever writes theirs looks again a moment
 later whether it is still theirs; and a name that was not renewed for minutes counts for nothing.
@@ -35,9 +35,9 @@ class RemoteLock:
         holder = self._read()
         if holder is not None and not _is_stale(holder):
             raise StoreError(
-                f"expected a place where no other run is at work, got {self.url} of process "
+                f"expected a folder that no other run is using, got {self.url} of process "
                 f"{holder['pid']} on {holder['host']} since {holder['since']}; wait for it to end, or choose "
-                "another place with --out. After a crash it counts for nothing in "
+                "another folder with --out. After a crash this lock expires within "
                 f"{STALE_SECONDS / 60:.0f} minutes."
             )
         self.renew()

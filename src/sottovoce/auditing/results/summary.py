@@ -6,7 +6,7 @@ import math
 import sys
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sottovoce import registry
 from sottovoce.auditing.plan.plan_file import Cell, Plan
 from sottovoce.auditing.results.clean_decisions import clean_figures
+from sottovoce.auditing.results.worst_case import worst_of
 from sottovoce.core.metric import Estimate, Metric, clip_values
 from sottovoce.core.record import EVERY, LOADING, Record
 from sottovoce.registry.part_text import Part
@@ -57,8 +58,8 @@ class Strongest:
 
     item: the attack with the highest leading figure; of equals, the quieter one.
     attacks: how many there are.
-    per_clip: the figures that may lead, where each clip counts as under the attack that did it most harm:
-        it is broken where any attack broke it, and has its highest error rate.
+    per_clip: the figures that may lead, where each clip counts under the attack that harmed it most: it is
+    broken if any attack broke it, and has its highest error rate.
     """
 
     item: CellSummary
@@ -100,7 +101,7 @@ class Summary:
     """Every clip that failed, in whichever cell, each reason once a clip; and each cell that failed whole."""
     groups: list[ComparableCells] = field(default_factory=list)
     outcomes: Mapping[str, Outcomes] = field(default_factory=dict)
-    """What became of every clip, by the id of the cell."""
+    """The outcome of every clip, by the id of the cell."""
     clean: Mapping[str, dict[str, Estimate]] = field(default_factory=dict)
     """By defense, figures of the model before any attack; see `clean_figures`."""
     skipped: Mapping[str, int] = field(default_factory=dict)
@@ -157,8 +158,18 @@ def _named(cell: Cell) -> dict[str, str]:
     }
 
 
-def summarise(plan: Plan, records: Iterable[Record]) -> Summary:
-    """Estimates of every metric in every cell of the plan that has records, in one pass over them."""
+def summarise(
+    plan: Plan,
+    records: Iterable[Record],
+    *,
+    metrics: Collection[str] | None = None,
+    intervals: Collection[str] | None = None,
+) -> Summary:
+    """Estimates of metrics in every cell of the plan that has records, in one pass over them.
+
+    metrics: those to keep; None: all that were measured.
+    intervals: those to give intervals, which take most of the time; None: all that are kept.
+    """
     failures: dict[tuple[str, str], Record] = {}
     left_out: Counter[str] = Counter()
 
@@ -171,16 +182,17 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Summary:
                 left_out[record.reason] += 1
             yield record
 
-    outcomes = gather(watched())
-    cells = [outcomes[cell.id].summary(cell) for cell in plan.cells() if cell.id in outcomes]
+    outcomes = gather(watched(), metrics)
+    cells = [outcomes[cell.id].summary(cell, intervals) for cell in plan.cells() if cell.id in outcomes]
     groups = _groups([item for item in cells if not item.cell.clean], outcomes)
     clean = clean_figures((item.cell.defense, outcomes[item.cell.id]) for item in cells)
     return Summary(cells, list(failures.values()), groups, outcomes, clean, left_out)
 
 
-def gather(records: Iterable[Record]) -> dict[str, Outcomes]:
-    """What became of every clip, by the name of the cell."""
-    outcomes: defaultdict[str, Outcomes] = defaultdict(Outcomes)
+def gather(records: Iterable[Record], metrics: Collection[str] | None = None) -> dict[str, Outcomes]:
+    """The outcome of every clip, by the name of the cell. metrics: those to keep; None: all."""
+    kept = None if metrics is None else frozenset(metrics)
+    outcomes: defaultdict[str, Outcomes] = defaultdict(lambda: Outcomes(kept=kept))
     for record in records:
         outcomes[record.cell].add(record)
     return dict(outcomes)
@@ -211,24 +223,11 @@ def _group(members: list[CellSummary], lead: Lead, outcomes: Mapping[str, Outcom
     best = max(group.attacks, key=lambda item: (item.estimates[lead].value, item.snr_db))
     judged = [outcomes[item.cell.id] for item in group.attacks]
     per_clip: dict[str, Estimate] = {
-        name: found for name in LEADS if (found := _worst(judged, name)) is not None
+        name: worst.estimate() for name in LEADS if (worst := worst_of(judged, name)).clips
     }
     return ComparableCells(
         first.defense, first.goal, first.budget, lead, members, Strongest(best, len(judged), per_clip)
     )
-
-
-def _worst(judged: Sequence[Outcomes], metric: str) -> Estimate | None:
-    """A metric's estimate where each clip has its highest value; None where no clip has one."""
-    worst: dict[str, tuple[float, list[float], str]] = {}
-    for outcomes in judged:
-        for clip, (value, parts, speaker) in outcomes.by_clip(metric).items():
-            if clip not in worst or value > worst[clip][0]:
-                worst[clip] = value, parts, speaker
-    if not worst:
-        return None
-    rows = np.array([parts for _, parts, _ in worst.values()], dtype=np.float64)
-    return find_metric(metric).summarise(rows, groups=[speaker for _, _, speaker in worst.values()])
 
 
 def by_group(records: Iterable[Record], metric: str, group: Callable[[Record], str]) -> dict[str, Estimate]:
@@ -281,6 +280,8 @@ class Outcomes:
     """Those of the first record."""
     unscored: dict[str, Counter[str]] = field(default_factory=dict)
     """Why clips have no value, by metric: how often each reason was given."""
+    kept: frozenset[str] | None = None
+    """Metrics whose parts are kept; None: all."""
 
     def add(self, record: Record) -> None:
         self.status[record.status] += 1
@@ -289,8 +290,8 @@ class Outcomes:
         if record.status != "ok":
             return
         # In the record's order, which is that of every summary: a set has another in each process.
-        for name in [name for name in record.parts if name not in self.parts]:
-            self.parts[name] = array("d", [math.nan] * (2 * len(self.clips)))
+        for name in [name for name in record.parts if name not in self.parts and self._keeps(name)]:
+            self.parts[name] = array("d", [math.nan]) * (2 * len(self.clips))
         for name, column in self.parts.items():
             column.extend(record.parts.get(name, (math.nan, math.nan)))
         self.clips.append(sys.intern(record.clip))
@@ -298,6 +299,9 @@ class Outcomes:
         self.facts = self.facts or record.facts
         for name, reason in record.unscored.items():
             self.unscored.setdefault(name, Counter())[reason] += 1
+
+    def _keeps(self, metric: str) -> bool:
+        return self.kept is None or metric in self.kept
 
     def rows(self, metric: str) -> NDArray[np.float64]:
         """`(clips, 2)`, empty for a metric that was not measured."""
@@ -319,7 +323,7 @@ class Outcomes:
         total = rows[np.isfinite(rows).all(axis=1)].sum(axis=0)
         return float(total[0] / total[1]) if total[1] > 0 else math.nan
 
-    def summary(self, cell: Cell) -> CellSummary:
+    def summary(self, cell: Cell, intervals: Collection[str] | None = None) -> CellSummary:
         return CellSummary(
             cell=cell,
             clips=self.status["ok"],
@@ -327,10 +331,16 @@ class Outcomes:
             skipped=self.status["skipped"],
             lost_by_rounding=self.lost if self.unrounded or not self.clips else None,
             estimates={
-                name: find_metric(name).summarise(self.rows(name), groups=self.speakers)
-                for name in self.parts
+                name: self._estimate(name, intervals is None or name in intervals) for name in self.parts
             },
         )
+
+    def _estimate(self, metric: str, interval: bool) -> Estimate:
+        rows = self.rows(metric)
+        if interval:
+            return find_metric(metric).summarise(rows, groups=self.speakers)
+        n = int(np.isfinite(rows).all(axis=1).sum())
+        return Estimate(self.ratio(metric), math.nan, math.nan, n, "none")
 
 
 def _figures(estimates: Mapping[str, Estimate]) -> dict[str, dict[str, Any]]:

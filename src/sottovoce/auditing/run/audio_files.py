@@ -22,7 +22,7 @@ def sound_path(kind: str, clip: str, bits: int | None) -> str:
 def encode(waveform: Tensor, sample_rate: int, bits: int | None) -> bytes:
     """A clip `(time,)` as a file: FLAC of 16 bits, or a WAV of floats for a run on another grid."""
     samples, exact, file = waveform.detach().cpu().numpy(), bits == 16, io.BytesIO()
-    # Integers, because how libsndfile scales and rounds floats hangs on the format and on settings.
+    # Integers, because how libsndfile scales and rounds floats depends on the format and on settings.
     content = np.round(samples * 32768).astype(np.int16) if exact else samples.astype(np.float32)
     kind, subtype = ("FLAC", "PCM_16") if exact else ("WAV", "FLOAT")
     soundfile.write(file, content, sample_rate, format=kind, subtype=subtype)

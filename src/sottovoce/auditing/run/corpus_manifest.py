@@ -1,4 +1,5 @@
-"""What a corpus is made of, so that a run does not go on with other clips than it began with."""
+"""The clips of a corpus with digests, so that a run does not continue with other clips than it started
+with."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ Manifest = dict[str, str]
 """A digest of each clip, by its id: label, place, stamp of the file and what else is known of it."""
 SHOWN = 3
 STRETCH, STRETCHES = 4096, 8
-"""Of a file so many stretches of so many bytes are read, from its first to its last: all of a short one."""
+"""How many pieces of a file are hashed, of how many bytes, evenly over its length; a short file is hashed
+whole."""
 
 
 def take_manifest(corpus: Corpus, data: str) -> Manifest:
@@ -44,8 +46,8 @@ def tell_changes(before: Mapping[str, str], now: Mapping[str, str]) -> str:
 
 def refuse(corpus: Corpus, changes: str) -> InputError:
     return InputError(
-        f"corpus {corpus.name!r}: expected the clips that this run began with, got {changes or 'others'}; "
-        "restore them, or begin another run with --out."
+        f"corpus {corpus.name!r}: its clips changed since this run was started: {changes or 'others'}; "
+        "restore them, or start a new run in another folder with --out."
     )
 
 

@@ -1,7 +1,7 @@
-"""Running a plan: every clip through every cell, one record each, nothing lost on the way.
+"""Running a plan: every clip through every cell, one record each.
 
 The driver makes tasks, an engine has them done, and the driver alone writes what comes back: first the
-sounds, then the lines that name them. So a kill at any moment loses what was under way and nothing else.
+sounds, then the lines that name them. So a kill at any moment loses only the tasks in progress.
 """
 
 from __future__ import annotations
@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import final
 from uuid import uuid4
 
-from sottovoce.auditing.checks.probes import probe_tasks, spread
-from sottovoce.auditing.engines.engine import Engine
-from sottovoce.auditing.engines.inline_engine import InlineEngine
+from sottovoce.auditing.checks.probes import probe_tasks
+from sottovoce.auditing.engines.engine import Engine, InlineEngine
 from sottovoce.auditing.plan.plan_file import Cell, Plan
 from sottovoce.auditing.remote.remote_folder import settle
+from sottovoce.auditing.results.csv_tables import write_tables
 from sottovoce.auditing.run.corpus_manifest import hash_manifest, take_manifest
 from sottovoce.auditing.run.executor import Executor
 from sottovoce.auditing.run.fitting_clips import fitted_cell, fitting_set
@@ -41,14 +42,14 @@ from sottovoce.auditing.run.tasks import (
 from sottovoce.auditing.run.used_weights import digest_plan
 from sottovoce.core.record import EVERY, LOADING, Key, RecordWriter, Status
 from sottovoce.core.target import Target
-from sottovoce.data.load import Corpus
+from sottovoce.data.load import Corpus, spread
 from sottovoce.errors import InputError, Stopped
 from sottovoce.targets.open_target import find_device, open_target
 
 __all__ = ["LOADING", "Advance", "find_device", "open_target", "run_audit"]
 
 Advance = Callable[[int, str], None]
-"""Told how many trials were finished, and what is under way."""
+"""Called with the number of finished trials, and what is in progress."""
 
 
 def run_audit(
@@ -68,14 +69,14 @@ def run_audit(
 
     target: the plan's model where it is open already.
     engine: who does the work; None: this process, on `device`. It stays open.
-    bench: what this process keeps open from run to run, where the engine works elsewhere.
+    bench: what this process keeps open between runs, where the engine works elsewhere.
     retry_failed: whether what is recorded as failed is done again.
     keep_going: whether a model that cannot be opened and a cell that cannot be put together are recorded as
         failed, one record a cell, and the rest runs. What has begun is refused instead: it can be gone on
         with once the model, or the clips, are back.
-    begin: told how many trials there will be, once the model and the clips are open.
+    begin: called with the number of trials, once the model and the clips are open.
 
-    SIGINT and SIGTERM stop it after what is under way: `Stopped`. A second SIGINT does not wait.
+    SIGINT and SIGTERM stop it after the tasks in progress: `Stopped`. A second SIGINT does not wait.
     """
     if engine is None:
         with InlineEngine(device) as own:
@@ -91,6 +92,7 @@ def run_audit(
         bench.offer(plan.model, target)
     with hold(folder.path), stopping(lambda note: advance(0, note)) as stop:
         Driver(plan, folder, engine, bench, stop, advance, retry_failed, keep_going).run(begin)
+        write_tables(plan, folder)
     return folder
 
 
@@ -113,7 +115,6 @@ class Driver:
         self.stop, self.advance = stop, advance
         self.retry_failed, self.keep_going = retry_failed, keep_going
         self.id, self.steady = uuid4().hex, True
-        self.roots = roots_of(plan.data, plan.fit)
         self.cells = plan.cells()
         keys = folder.keys()
         self.begun = {
@@ -123,6 +124,11 @@ class Driver:
         }
         self.unread = {clip for cell, clip in keys if cell == LOADING}
         self.done = self._on_record(keys)
+
+    @cached_property
+    def roots(self) -> tuple[str, ...]:
+        """What paths in records count from."""
+        return roots_of(self.plan.data, self.plan.fit)
 
     def run(self, begin: Callable[[int], None]) -> None:
         self.cells = [cell for cell in self.cells if (cell.id, EVERY) not in self.done]
@@ -269,7 +275,7 @@ class Driver:
             self._finish((self._note(task, f"probing {task.name}") for task in tasks), writer, done)
 
     def _finish(self, tasks: Iterable[Task], writer: RecordWriter, on_record: dict[Key, Status]) -> None:
-        """Have tasks done and write what comes of them."""
+        """Have tasks done and write their results."""
         for done in self._drive(tasks):
             for sound in done.sounds:
                 self.folder.save_sound(sound)
@@ -284,7 +290,8 @@ class Driver:
                 self.advance(len(done.task.clips), done.task.cell)
 
     def _drive(self, tasks: Iterable[Task]) -> Iterator[FinishedTask]:
-        """What comes of tasks. One that was lost is handed out again, in halves while it has more clips."""
+        """The results of tasks. A lost task is handed out again, in halves while it has more than one
+        clip."""
         again: deque[Task] = deque()
         alone: set[tuple[str, tuple[str, ...]]] = set()
         waiting = iter(tasks)
@@ -309,8 +316,8 @@ class Driver:
                     yield _given_up(outcome, self._label)
             if self.stop() and next(feed(), None) is not None:
                 raise Stopped(
-                    f"stopped as asked; all that was done is in {self.folder.path}: give the same command "
-                    "again to go on."
+                    f"stopped as requested; finished trials are in {self.folder.path}: run the same command "
+                    "again to continue."
                 )
             if not again:
                 return
@@ -344,7 +351,7 @@ class Driver:
 
 def _given_up(lost: LostTask, label: Callable[[str], str]) -> FinishedTask:
     """What is recorded of a task that nobody survives."""
-    reason = f"the worker died over it twice ({lost.reason}); out of memory?"
+    reason = f"the worker died on it twice ({lost.reason}); out of memory?"
     task = lost.task
     if isinstance(task, FitTask):
         return FinishedTask(task, reason=f"cell {task.cell!r}: {reason}")

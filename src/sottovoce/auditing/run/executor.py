@@ -10,7 +10,7 @@ from typing import final
 
 from sottovoce.auditing.checks.probes import probe_measures, probe_work
 from sottovoce.auditing.plan.plan_file import Cell, Plan
-from sottovoce.auditing.run.fitting_clips import fit_perturbation, fitted_cell, open_clips, usable
+from sottovoce.auditing.run.fitting_clips import fit_perturbation, fitted_cell, usable
 from sottovoce.auditing.run.repeatability import CLIPS, hear_twice
 from sottovoce.auditing.run.run_cell import (
     FAILURES,
@@ -28,7 +28,7 @@ from sottovoce.core.record import LOADING, Record
 from sottovoce.core.target import Target
 from sottovoce.core.transform import Unsteady
 from sottovoce.core.universal_attack import Perturbation
-from sottovoce.data.labels import Settled, settle_labels
+from sottovoce.data.labels import Settled, open_clips, settle_labels
 from sottovoce.data.load import Clip, Corpus, Entry, Failure
 from sottovoce.errors import InputError, exits_are_errors
 from sottovoce.targets.open_target import find_device, open_target
@@ -73,18 +73,18 @@ class Executor:
         self._target, self._page = (model, target), None
 
     def clear(self) -> None:
-        """Let go of everything."""
+        """Close everything."""
         self._target = self._corpus = self._page = None
 
     def treat(self, plan: Plan, *, steady: bool) -> None:
-        """Take the plan's model for one that answers the same clips alike, or for one that does not."""
+        """Treat the plan's model as deterministic, or as random."""
         if steady == (self._unsteady == plan.model):
             self._unsteady, self._page = "" if steady else plan.model, None
 
     def target(self, plan: Plan) -> Target:
         """The bare target of a plan; one that does not repeat itself counts as random."""
         if self._target is None or self._target[0] != plan.model:
-            # First let go of the last one: two may not fit on the device.
+            # First close the last one: two may not fit on the device.
             self._target = self._page = None
             self._target = plan.model, open_target(plan.model, self.device)
         bare = self._target[1]
@@ -233,7 +233,7 @@ class Executor:
         return page.metrics
 
     def _face(self, plan: Plan) -> PlanState:
-        """The page of a plan; that of another is torn out."""
+        """Cached state of this plan; evicts the state of any other plan."""
         page = self._page
         if page is None or (page.plan is not plan and page.plan != plan):
             self._page = None

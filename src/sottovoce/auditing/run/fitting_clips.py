@@ -13,19 +13,17 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.target import Target, check_clips
 from sottovoce.core.universal_attack import Perturbation, UniversalAttack
 from sottovoce.data.audio_file import LONGEST_SECONDS
-from sottovoce.data.corpora import open_corpus
-from sottovoce.data.labels import Settled, settle_labels
+from sottovoce.data.labels import open_settled
 from sottovoce.data.load import Clip, Corpus, Failure, collate
 from sottovoce.defenses.defense_text import NO_DEFENSE
 from sottovoce.errors import InputError, exits_are_errors
 
 MOST_CLIPS = 240
-OWN = "embedded"
 
 
 @dataclass(frozen=True)
 class Batches:
-    """A corpus as batches that can be gone through again and again, loaded anew each time."""
+    """A corpus as batches that can be iterated repeatedly, loaded again each time."""
 
     corpus: Corpus
     target: Target
@@ -38,16 +36,6 @@ class Batches:
             heard, _ = usable(self.target, clips)
             if heard:
                 yield collate(heard).to(self.device)
-
-
-def open_clips(data: str, target: Target) -> Corpus:
-    """A corpus by name; `OWN` are the clips that come with sottovoce for the kind of model under audit."""
-    return open_corpus(target.clips if data == OWN else data)
-
-
-def open_settled(data: str, target: Target, labels: str) -> Settled:
-    """The same with labels that the model has a class for; clips with others are refused or left out."""
-    return settle_labels(open_clips(data, target), target, labels)
 
 
 def fitting_set(plan: Plan, corpus: Corpus, target: Target) -> tuple[Corpus, frozenset[str]]:
@@ -84,7 +72,7 @@ def fit_perturbation(
 ) -> Perturbation:
     """The perturbation of a universal cell. target: the bare one."""
     if not isinstance(work.attack, UniversalAttack):
-        raise InputError(f"cell {work.name!r}: expected a universal attack to fit, got another; name one.")
+        raise InputError(f"cell {work.name!r}: expected a universal attack to fit, got one on single clips.")
     clips, _ = fitting_set(plan, corpus, target)
     batches = Batches(clips, work.through, plan.batch, device, plan.longest)
     return work.attack.fit(work.through, batches, work.goal, work.budget, draws=Draws(plan.seed))

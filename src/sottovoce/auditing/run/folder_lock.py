@@ -34,8 +34,7 @@ def hold(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         raise InputError(
-            f"expected a folder that can be written, got {path} ({error.strerror}); choose another "
-            "with --out."
+            f"cannot write to {path} ({error.strerror}); choose another folder with --out."
         ) from None
     try:
         yield
@@ -52,8 +51,8 @@ def hold(path: Path) -> Iterator[None]:
 def _take(path: Path) -> int:
     if fcntl is None:
         raise StoreError(
-            "expected a system with flock, to keep two runs out of one folder, got one without; run on Linux "
-            "or macOS."
+            "this system has no flock, which keeps two runs from writing to one folder; run on Linux or "
+            "macOS."
         )
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -66,8 +65,9 @@ def _take(path: Path) -> int:
             holder = os.pread(handle, 1024, 0).decode(errors="replace")
             os.close(handle)
             raise StoreError(
-                f"expected a folder in which no other run is at work, got {path.parent} with {_who(holder)}; "
-                "wait for it to end, or choose another folder with --out."
+                f"{path.parent} is in use by another run: {_who(holder)}; wait for it to end, or choose "
+                "another "
+                "folder with --out."
             ) from None
         except BaseException:
             os.close(handle)

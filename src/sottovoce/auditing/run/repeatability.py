@@ -1,7 +1,7 @@
 """Whether a model answers the same clips alike twice: asked before a run, for models that do not say.
 
-Dropout that was left on, a random crop, a state that is kept from one call to the next: an attack on such a
-model as if it stood still follows the gradient of one draw, and counts successes that are gone the next time.
+Dropout that was left on, a random crop, state that is kept from one call to the next: an attack that treats
+such a model as deterministic follows the gradient of one draw, and counts successes that do not recur.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sottovoce.errors import exits_are_errors
 CLIPS = 4
 """Clips that are decoded twice."""
 LOOKED_AT = 16
-"""Clips that are tried at the most to find so many that can be used."""
+"""Most clips that are tried to find enough usable ones."""
 JUDGED = 8
 """Passes over which every judgement of a model that does not repeat itself is taken."""
 NOISE = 1e-4
@@ -36,8 +36,8 @@ ROUNDINGS = 16
 
 
 class Repeated(BaseModel):
-    """What came of hearing clips twice: on how many the texts differed, and on how many the scores, or the
-    loss where there are none. said: whether the model says of itself that it does not repeat itself."""
+    """The outcome of decoding clips twice: on how many the texts differed, and on how many the scores, or the
+    loss where there are none. said: whether the model declares itself random."""
 
     model_config = ConfigDict(**STRICT, frozen=True)
 
@@ -96,7 +96,7 @@ def _differing(target: Target, batch: AudioBatch, draws: Draws) -> Iterator[tupl
 
 def _scores_differ(target: Target, batch: AudioBatch, texts: Sequence[str], draws: Draws) -> list[bool]:
     if target.offers(Scores):
-        power = target.power(Scores)
+        power = target.capability(Scores)
         one, two = (power.scores(batch, draws=draws) for _ in range(2))
         span = one.amax(dim=1) - one.amin(dim=1)
         return _apart(one, two, NOISE * span)

@@ -23,7 +23,7 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade, Goal
 from sottovoce.core.metric import Metric, lend
 from sottovoce.core.out_of_memory import out_of_memory
-from sottovoce.core.record import LOADING, Record
+from sottovoce.core.record import LOADING, Record, Role
 from sottovoce.core.target import Says, Target
 from sottovoce.core.transform import Averaged
 from sottovoce.core.universal_attack import UniversalAttack
@@ -97,14 +97,14 @@ def assemble(plan: Plan, cell: Cell, target: Target) -> CellParts:
     if isinstance(attack, Attack):
         attack.check(through, goal, budget)
     for kind in (*attack.needs, *goal.needs):
-        through.power(kind)
+        through.capability(kind)
     goal.check(target)
     return work
 
 
 def judging(heard: Target, batch: int) -> Target:
-    """Who says what came of an example. Draws lead a random target back to the same pass; where there is no
-    way back, what most of several passes say counts, and the mean of their scores."""
+    """The target that judges examples. Draws lead a random target back to the same pass; where that is not
+    possible, the majority of several passes counts, and the mean of their scores."""
     if heard.repeats:
         return heard
     return Averaged(Voted(heard, Majority(passes=JUDGED), batch), JUDGED, batch)
@@ -137,7 +137,7 @@ class CellRunner:
     sent: AbstractSet[str] = frozenset()
 
     def run(self, clips: Sequence[Clip]) -> Outcome:
-        """One record a clip. A batch that fails is halved until the clip that breaks it stands alone."""
+        """One record per clip. A batch that fails is halved until the clip that breaks it is by itself."""
         goal = self.work.goal
         about = {
             clip.id: clip.facts.get("language", "") if goal.about == "language" else clip.label
@@ -216,7 +216,7 @@ class CellRunner:
                 clean_text=trial.clean_texts[row],
                 adversarial_text="" if untouched else trial.adversarial_texts[row],
                 achieved=None if untouched else trial.achieved[row],
-                # Between two votes of a model that wavers lies chance as well as rounding.
+                # Two votes of a random model differ by chance as well as by rounding.
                 achieved_unrounded=trial.achieved_unrounded[row] if steady and not untouched else None,
                 judged_by="" if untouched else trial.judged_by[row],
                 seconds=len(clip.waveform) / clip.sample_rate,
@@ -250,12 +250,12 @@ class CellRunner:
         ]
         return [{AGREED: f"{count} of {JUDGED}"} for count in same]
 
-    def _keep(self, trial: Trial, row: int, clip: str, sounds: list[Sound]) -> dict[str, str]:
+    def _keep(self, trial: Trial, row: int, clip: str, sounds: list[Sound]) -> dict[Role, str]:
         """Where the files of a clip belong; those that the run has not yet are added to `sounds`."""
         if self.plan.audio == "none" or self.work.cell.clean:
             return {}
         rate, bits = trial.clean.sample_rate, self.plan.bits
-        places = {
+        places: dict[Role, str] = {
             "clean": sound_path("clean", clip, bits),
             "adversarial": sound_path(self.work.name, clip, bits),
         }
@@ -277,7 +277,7 @@ def explain(error: BaseException) -> str:
     if not out_of_memory(error):
         return tell(error)
     detail = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return f"out of memory, even alone ({detail}); use a larger device or drop the clip."
+    return f"out of memory, even as a batch of one ({detail}); use a larger device or drop the clip."
 
 
 def tell(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""The folder of a run: plan, about, corpus, trials and probes, audio/, perturbations/, report.html."""
+"""The folder of a run: plan, about, corpus, trials, probes, tables, audio/, perturbations/, report.html."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ WEIGHTS = "weights"
 """What `about.json` calls the digests of the files of weights that a run uses."""
 PART = ".part"
 """The end of the name of a file that is being written."""
-UNKNOWN_CORPUS = "this run began without a list of its clips, so nobody can say whether they are the same"
+UNKNOWN_CORPUS = "this run has no list of its clips, so it is not known whether they are still the same"
 
 
 class RunFolder:
-    """Where one plan's results live. Opening it again with the same plan goes on; another plan, and another
-    version of sottovoce, are refused."""
+    """The folder of one plan's results. Opening it again with the same plan continues the run; another plan,
+    or another version of sottovoce, is refused."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -74,9 +74,8 @@ class RunFolder:
 
     def plan(self) -> Plan:
         if not (self.path / "plan.yaml").exists():
-            raise InputError(
-                f"expected the folder of a run with a plan.yaml, got {str(self.path)!r}; check the path."
-            )
+            lacks = "it has no plan.yaml" if self.path.exists() else "it does not exist"
+            raise InputError(f"{str(self.path)!r} is not the folder of a run: {lacks}; check the path.")
         entries = read_plan(self.path / "plan.yaml")
         try:
             # What a folder holds is filled in already: nothing of it is opened to be read.
@@ -93,17 +92,17 @@ class RunFolder:
         return None if found is None else Repeated(**found)
 
     def keep_repeated(self, found: Repeated) -> None:
-        """Write it down, so that whoever goes on with the run treats the model in the same way."""
+        """Record it, so that the model is treated in the same way when the run continues."""
         if found != Repeated() and found != self.repeated():
             _write(self.path / ABOUT, _pretty({**self.about(), "repeated": found.model_dump()}))
 
     def check_corpus(
         self, corpus: Corpus, now: Manifest, *, began: bool, unread: Collection[str] = ()
     ) -> str:
-        """Refuse to go on with other clips than the run began with; a remark where nobody can tell.
+        """Refuse to continue with other clips than the run started with; a remark where that is not known.
 
         now: the manifest of the corpus, which is kept for the next time. began: whether clips are on record.
-        unread: clips that could not be loaded, which may have been mended since.
+        unread: clips that could not be loaded and may have been repaired since.
         """
         about = self.about() if (self.path / ABOUT).exists() else {}
         known, kept = about.get("corpus"), self.path / CORPUS
@@ -167,7 +166,7 @@ def _write(path: Path, content: bytes) -> None:
     except OSError as error:
         raise StoreError(
             f"cannot write {path}: {error.strerror}; what was recorded before is safe: free some space and "
-            "give the same command again to go on."
+            "run the same command again to continue."
         ) from None
 
 
@@ -181,14 +180,13 @@ def check_folder(path: Path, name: str, same: Callable[[str], bool]) -> None:
         if kept.exists():
             if not same(kept.read_text(encoding="utf-8")):
                 raise InputError(
-                    f"expected an empty folder or this plan's, got {path} with another plan; choose "
-                    "another folder with --out, or delete this one."
+                    f"{path} holds a run of another plan; choose another folder with --out, or delete this "
+                    "one."
                 )
             _check_version(path)
         elif path.exists() and (not path.is_dir() or any(not _ours(item.name) for item in path.iterdir())):
             raise InputError(
-                f"expected an empty folder or this plan's, got {path}, which holds other things; "
-                "choose another folder with --out."
+                f"{path} is not the folder of a run and is not empty; choose another folder with --out."
             )
     except StoreError:
         raise
@@ -202,8 +200,9 @@ def _check_version(path: Path) -> None:
     began = about.get("versions", {}).get("sottovoce", __version__)
     if began != __version__:
         raise InputError(
-            f"expected sottovoce {began}, with which {path} was begun, got {__version__}, whose figures may "
-            f"mean something else; finish it with {began}, or begin a new run with --out."
+            f"{path} was started with sottovoce {began}, and this is {__version__}, whose figures may "
+            "differ; "
+            f"finish it with {began}, or start a new run in another folder with --out."
         )
 
 
@@ -219,8 +218,8 @@ def _check_weights(path: Path, now: Mapping[str, str] | None) -> None:
         return
     changed = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
     raise InputError(
-        f"expected the weights with which {path} was begun, got others of {', '.join(changed)}; put the old "
-        "files back to finish it, or begin a new run with --out."
+        f"the weights of {', '.join(changed)} changed since {path} was started; put the old files back to "
+        "finish it, or start a new run in another folder with --out."
     )
 
 
@@ -250,9 +249,7 @@ def _ours(name: str) -> bool:
 
 
 def _cannot_write(path: Path, error: OSError) -> InputError:
-    return InputError(
-        f"expected a folder that can be written, got {path} ({error.strerror}); choose another with --out."
-    )
+    return InputError(f"cannot write to {path} ({error.strerror}); choose another folder with --out.")
 
 
 def _pretty(content: dict[str, Any]) -> bytes:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from sottovoce.auditing.engines.engine import Engine
-from sottovoce.auditing.engines.inline_engine import InlineEngine
+from sottovoce.auditing.engines.engine import Engine, InlineEngine
 from sottovoce.auditing.plan.plan_file import Plan, read_plan
 from sottovoce.auditing.plan.plan_grid import Grid, make_grid
 from sottovoce.auditing.run.driver import Advance, run_audit
@@ -27,7 +26,7 @@ PLAN = "plan.yaml"
 Started = Callable[[str, Plan], None]
 Finished = Callable[[str, RunFolder], None]
 Refused = Callable[[str, str], None]
-"""Told the name of a run, and why nothing of it could be run."""
+"""Called with the name of a run and the reason why none of it could be run."""
 
 
 def run_grid(
@@ -52,7 +51,7 @@ def run_grid(
 
     engine: who does the work; None: this process, on `device`.
     openings: models that were opened to see what they say, for what the grid leaves open.
-    started, finished: told of each run as its turn comes and as it ends.
+    started, finished: called for each run as it starts and as it ends.
     """
     if engine is None:
         with InlineEngine(device) as own:
@@ -78,7 +77,7 @@ def run_grid(
         for name, plan in whole.plans().items():
             if asked:
                 # The signal came as the last run had nothing left to do.
-                raise Stopped(f"stopped as asked; all that was done is in {out}.")
+                raise Stopped(f"stopped as requested; finished trials are in {out}.")
             started(name, plan)
             try:
                 folder = run_audit(
@@ -112,9 +111,8 @@ def is_grid(path: Path) -> bool:
 def run_folders(path: Path) -> list[Path]:
     """The folders of runs: a grid's, or the folder itself where it is one run."""
     if not (path / PLAN).exists():
-        raise InputError(
-            f"expected the folder of a run or of a grid, with a {PLAN}, got {path}; check the path."
-        )
+        lacks = f"it has no {PLAN}" if path.exists() else "it does not exist"
+        raise InputError(f"{str(path)!r} is not the folder of a run or of a grid: {lacks}; check the path.")
     if not is_grid(path):
         return [path]
     names = make_grid(read_plan(path / PLAN)).plans(guess)

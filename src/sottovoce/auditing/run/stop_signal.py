@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-ASKED = "stopping after what is under way; once more aborts"
+ASKED = "stopping after the trials in progress; press again to abort"
 
 
 @contextmanager
 def stopping(tell: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
     """Whether SIGINT or SIGTERM has come. A SIGINT after that is a KeyboardInterrupt.
 
-    tell: told when the first one comes. Signals reach the main thread alone; elsewhere nothing changes.
+    tell: called when the first one comes. Signals reach only the main thread; elsewhere nothing changes.
     """
     asked = False
 

@@ -88,7 +88,7 @@ class FinishedTask:
 
     perturbation: what was fitted, as the content of its file.
     reason: why nothing could be fitted, where that is so.
-    repeated: what came of decoding clips twice.
+    repeated: the outcome of decoding clips twice.
     """
 
     task: Task
@@ -102,7 +102,7 @@ class FinishedTask:
 @final
 @dataclass(frozen=True)
 class LostTask:
-    """A task over which its worker died."""
+    """A task whose worker died."""
 
     task: Task
     reason: str

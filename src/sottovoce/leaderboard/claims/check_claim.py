@@ -2,19 +2,19 @@
 
 The rule. A claim says how rarely a target breaks, so it fails where the target breaks more often than that.
 At every budget the strongest attacks of the claim's plan run again on clips drawn from those it lists.
-- Clip by clip: of the clips that fared otherwise than claimed, those that fared worse are counted. Where
-  chance alone gives so many less often than once in twenty (exact sign test), the claim does not hold. A clip
-  that is judged here and has no outcome in the claim counts as claimed to be unbroken.
-- By rate: where so many broken clips would be had less often than once in twenty (exact binomial test) even
-  at the upper end of the claimed interval, the claim does not hold.
+- Clip by clip: of the clips with another outcome than claimed, those with a worse one are counted. If an
+exact sign test is significant at 5 %, the claim does not hold. A clip that is judged here and has no outcome
+in the claim counts as claimed to be unbroken.
+- By rate: if an exact binomial test against the upper end of the claimed interval is significant at 5 %, the
+claim does not hold.
 - Clean clips: the same two tests, to both sides.
 - A budget at which no clip could be judged is not checked, and then the claim does not hold either.
 That the clips that a claim lists bear its figures is looked at when it is read (`find_mistakes`).
 Fewer broken clips than claimed are no objection: the attacks that run again may be a part of those that ran.
-With the same seed an attack finds on a clip what it found before, so a true claim seldom comes near.
+With the same seed an attack finds the same perturbation again, so a true claim is rarely refuted.
 
-A claim may come from a stranger: nothing that it names is opened unless it comes with sottovoce
-(`sottovoce.leaderboard.claims.strangers`), and no more passes are run than whoever checks allows.
+A claim may come from anyone: nothing that it names is opened unless it comes with sottovoce
+(`sottovoce.leaderboard.claims.strangers`), and the number of passes is limited.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sottovoce.auditing.checks.flags import LEVEL, PairedOutcomes
-from sottovoce.auditing.checks.probes import spread
 from sottovoce.auditing.plan.plan_file import Cell, Plan, read_entries
 from sottovoce.auditing.results.summary import Outcomes, gather
+from sottovoce.auditing.results.worst_case import worst_of
 from sottovoce.auditing.run.corpus_manifest import hash_manifest, take_manifest
 from sottovoce.auditing.run.executor import Executor
 from sottovoce.auditing.run.fitting_clips import MOST_CLIPS as FITTED
@@ -36,13 +36,13 @@ from sottovoce.auditing.run.repeatability import LOOKED_AT
 from sottovoce.auditing.run.tasks import AttackTask, FitTask, RepeatTask
 from sottovoce.core.record import Record
 from sottovoce.core.statistics import exact_binomial_p
+from sottovoce.data.load import spread
 from sottovoce.defenses.defense_text import Defense
 from sottovoce.errors import InputError
 from sottovoce.leaderboard.attacks_behind import budget_title, count_passes, votes
 from sottovoce.leaderboard.claims.claim import Claim, Figure, Worst
 from sottovoce.leaderboard.claims.claim_mistakes import attacks
 from sottovoce.leaderboard.claims.strangers import find_openings, find_strange
-from sottovoce.leaderboard.fast_summary import worst_of
 
 MOST_PASSES = 2_000_000
 """Of the model in one check: minutes on the shipped keyword spotter, hours on larger models."""
@@ -57,7 +57,7 @@ class Comparison:
     """One comparison.
 
     told: the figure in the claim, over all its clips. claimed, found: over those that ran again.
-    worse, better: clips that fared so. p: the smaller of the two tests'.
+    worse, better: numbers of clips with a worse and a better outcome. p: the smaller one of the two tests.
     """
 
     what: str
@@ -131,17 +131,17 @@ def check_claim(
     verdict.passes = _passes(plan, claim.defense, todo, len(sample))
     if verdict.passes > most_passes:
         raise InputError(
-            f"claim {claim.id!r}: expected at most {most_passes:,} passes of the model, got a plan of about "
-            f"{verdict.passes:,}; take fewer --clips or --cells, or give --most-passes {verdict.passes}."
+            f"claim {claim.id!r}: this check would take about {verdict.passes:,} passes of the model, more "
+            "than "
+            f"--most-passes {most_passes:,}; lower --clips or --cells, or give --most-passes "
+            f"{verdict.passes}."
         )
     bench = Executor(device) if bench is None else bench
     _check_data(claim, plan, bench, verdict)
     outcomes = _run(plan, todo, sample, bench, verdict, tell)
     if not any(each.clips for each in outcomes.values()):
         why = f" ({verdict.notes[-1]})" if verdict.notes else ""
-        raise InputError(
-            f"expected clips that run, got none of {len(sample)}{why}; look at --data and --model."
-        )
+        raise InputError(f"none of {len(sample)} clips could be run{why}; check --data and --model.")
     verdict.lines += _clean_lines(claim, outcomes)
     if (claim.clean.wer or claim.clean.accuracy) and not verdict.lines:
         verdict.missing.append("clean")
@@ -178,7 +178,7 @@ def draw_clips(claim: Claim, count: int, seed: int) -> list[str]:
     known = claim.outcomes.clips
     if not known:
         raise InputError(
-            f"claim {claim.id!r}, field 'outcomes': expected clips to run again, got none; list some."
+            f"claim {claim.id!r}, field 'outcomes': expected clips to run again, got an empty list."
         )
     order = np.random.default_rng(seed).permutation(len(known))[:count]
     return [known[place] for place in sorted(order.tolist())]
@@ -203,12 +203,12 @@ def _refuse_strange(claim: Claim, given: Mapping[str, str], trust: bool) -> None
         raise InputError(f"claim {claim.id!r}, field {place!r}: {reason}; leave the claim out.")
     for place, reason in find_openings(read_entries(claim.plan), given=given, trust=trust):
         option = place.removeprefix("plan.")
-        yours = "the model as you have it" if option == "model" else "the clips as you have them"
+        yours = "your copy of the model" if option == "model" else "your copy of the clips"
         raise InputError(f"claim {claim.id!r}, field {place!r}: {reason}; give --{option} with {yours}.")
 
 
 def _passes(plan: Plan, defense: str, cells: Sequence[Cell], clips: int) -> int:
-    """What these cells take on so many clips, and the clips that universal attacks are fitted on."""
+    """The passes of these cells on this many clips, and the clips that universal attacks are fitted on."""
     around = Defense.parse(defense)
     total = 0
     for cell in cells:
@@ -220,7 +220,7 @@ def _passes(plan: Plan, defense: str, cells: Sequence[Cell], clips: int) -> int:
 
 def _check_data(claim: Claim, plan: Plan, bench: Executor, verdict: ClaimVerdict) -> None:
     if claim.manifest and hash_manifest(take_manifest(bench.corpus(plan), plan.data)) != claim.manifest:
-        verdict.notes.append("the clips here are not those of the claim: their manifests differ")
+        verdict.notes.append("these clips are not those of the claim: their manifests differ")
 
 
 def _run(
@@ -233,7 +233,7 @@ def _run(
 ) -> dict[str, Outcomes]:
     records: list[Record] = []
     held = frozenset[str]()
-    # The run that is claimed treated a model that wavers as random; so does this one.
+    # The claimed run treated a model that does not repeat itself as random; so does this one.
     repeated = bench.do(RepeatTask(plan, tuple(spread(clips, LOOKED_AT)))).repeated
     steady = repeated is None or repeated.steady
     if not steady:
@@ -311,13 +311,13 @@ def _line(
 
 
 def _above(count: float, n: int, told: Figure) -> float:
-    """How often so many or more are had at the upper end of the claimed interval."""
+    """The chance of this count or more at the upper end of the claimed interval."""
     top = told.value if told.high is None else told.high
     return exact_binomial_p(round(count), n, p=min(top, 1.0), alternative="greater")
 
 
 def _outside(count: float, n: int, told: Figure) -> float:
-    """How often a count so far out is had at the nearer end of the claimed interval; 1 inside it."""
+    """The chance of a count this far out at the nearer end of the claimed interval; 1 inside it."""
     low, high = (told.value if end is None else end for end in (told.low, told.high))
     if low <= count / n <= high:
         return 1.0

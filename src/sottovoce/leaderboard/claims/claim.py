@@ -1,4 +1,4 @@
-"""A claim: what one target, behind one defense, stands under attack. One JSON file that others can check."""
+"""A claim: how one target, behind one defense, does under attack. One JSON file that others can check."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from sottovoce.auditing.plan.plan_file import Plan, make_plan
+from sottovoce.core.files.expected_values import expected
 from sottovoce.core.metric import Estimate
 from sottovoce.core.statistics import Interval, clopper_pearson
 from sottovoce.errors import InputError
@@ -45,8 +46,8 @@ class Data(BaseModel):
 class Figure(Data):
     """A number with its 95 % interval.
 
-    Over several seeds `value` is the mean, the interval spans those of all seeds, `n` is the fewest clips
-    that stand behind one of them, and `seeds` holds the value of each.
+    Over several seeds `value` is the mean, the interval spans those of all seeds, `n` is the smallest number
+    of clips of one seed, and `seeds` holds the value of each.
     """
 
     value: FiniteFloat = Field(ge=0)
@@ -99,7 +100,7 @@ class Rival(Data):
 
 
 class Worst(Data):
-    """All attacks at one budget: every clip counts under the one that did it most harm.
+    """All attacks at one budget: every clip counts under the one that harmed it most.
 
     cells: the attacks, the strongest first.
     """
@@ -112,7 +113,7 @@ class Worst(Data):
 
 
 class Clean(Data):
-    """What the target says to clips that nobody touched."""
+    """The target on clean clips."""
 
     accuracy: Share | None = None
     wer: Figure | None = None
@@ -155,9 +156,9 @@ class Doubt(Data):
 
 
 class Table(Data):
-    """What became of clips, one place each: all of them, or a sample that was drawn blindly.
+    """The outcomes of clips, one place each: all of them, or a sample that was drawn at random.
 
-    of: how many there are. clean: 1 where a class was heard right, or the errors in a transcript. words: of
+    of: how many there are. clean: 1 if the class was right, or the errors in a transcript. words: of
     every reference, for recognisers. success: by budget, a letter a clip: 1 broken, 0 not, - not judged.
     errors: by budget, of the worst transcript.
     """
@@ -283,7 +284,7 @@ def read_claim(path: Path, *, trust: bool = False) -> Claim:
 
 
 def parse_claim(content: dict[str, Any], name: str, text: str = "", *, trust: bool = False) -> Claim:
-    """text: as it stands in the file, to tell lines."""
+    """text: the text of the file, to name lines."""
     content = _migrate(content, name)
     try:
         claim = Claim.model_validate_json(json.dumps(content), strict=True)
@@ -292,7 +293,7 @@ def parse_claim(content: dict[str, Any], name: str, text: str = "", *, trust: bo
         field = ".".join(str(place) for place in first["loc"]) or "claim"
         reason = first["msg"].removeprefix("Value error, ")
         if first["type"] not in ("value_error", "missing", "extra_forbidden"):
-            reason = f"{reason}, got {reprlib.repr(first['input'])}"
+            reason = f"{expected(first)}, got {reprlib.repr(first['input'])}"
         raise refuse(name, field, reason, text) from None
     for field, reason in find_mistakes(claim, trust=trust):
         raise refuse(name, field, reason, text)
@@ -306,7 +307,7 @@ def _migrate(content: dict[str, Any], name: str) -> dict[str, Any]:
         version = content.get("schema")
     if type(version) is not int or version != SCHEMA:
         newer = isinstance(version, int) and version > SCHEMA
-        fix = "install a newer sottovoce" if newer else "make it anew with `sottovoce leaderboard`"
+        fix = "install a newer sottovoce" if newer else "write the claim again with `sottovoce leaderboard`"
         raise InputError(f"{name}, field 'schema': expected {SCHEMA}, got {version!r}; {fix}.")
     return content
 
@@ -315,7 +316,7 @@ Kind = TypeVar("Kind", bound=Figure)
 
 
 def as_figure(found: Interval | Estimate | None, kind: type[Kind]) -> Kind | None:
-    """An estimate or an interval as it stands in a claim; None without a value.
+    """An estimate or an interval as a claim has it; None without a value.
 
     A bootstrap interval that is skewed past its value, which few clips can do, is widened to it.
     """
@@ -329,7 +330,7 @@ def as_figure(found: Interval | Estimate | None, kind: type[Kind]) -> Kind | Non
 
 
 def schema_text() -> str:
-    """The JSON schema of a claim, as it stands in the documentation."""
+    """The JSON schema of a claim, as published in the documentation."""
     content = Claim.model_json_schema(by_alias=True)
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A claim of sottovoce"}
     return write_json({**head, **{key: value for key, value in content.items() if key != "title"}})

@@ -17,10 +17,12 @@ def load(path: Path, most: int) -> tuple[str, dict[str, Any]]:
         text = path.read_text(encoding="utf-8") if size <= most else "{}"
         content = json.loads(text)
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: expected a claim in JSON, got {error}; check the file.") from None
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: cannot be read as a claim in JSON: {reason}; check the file.") from None
     if size > most:
         raise InputError(
-            f"{path}: expected at most {most // 1000} kB, got {size // 1000}; list fewer clips in 'outcomes'."
+            f"{path}: expected at most {most // 1000} kB, got {size // 1000} kB; list fewer clips in "
+            "'outcomes'."
         )
     if not isinstance(content, dict):
         raise InputError(
@@ -33,7 +35,7 @@ def load(path: Path, most: int) -> tuple[str, dict[str, Any]]:
 
 
 def refuse(name: str, field: str, reason: str, text: str = "") -> InputError:
-    """One line about a field. text: that it stands in, to tell its line."""
+    """One line about a field. text: the text of the file, to name its line."""
     way = [int(step) if step.isdecimal() else step for step in field.split(".")]
     line = f" (line {find_line(text, way)})" if text else ""
     return InputError(f"{name}, field {field!r}: {reason}{line}; correct the claim or leave it out.")

@@ -1,4 +1,4 @@
-"""What is wrong with a claim that reads well: figures that its plan or its own list of clips contradict."""
+"""Mistakes in a claim whose fields are valid: figures that contradict its plan or its own list of clips."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_CLIPS = 1000
 SHORTEST_SAMPLE = 60_000
 """Bytes of a list that is shorter because its names are long. A handful of clips can be picked to please."""
 RARE = 0.001
-"""A sample that is drawn blindly less often than this does not bear the figure. A true claim is made once and
+"""A sample less likely than this under random drawing contradicts the figure. A true claim is made once and
 read many times, so this is stricter than the tests of a check."""
 
 
@@ -138,7 +138,7 @@ def _told(field: str, claim: Claim, figure: Figure, rows: Rows) -> Iterator[Mist
         return
     total = sum(weight for _, weight in rows)
     if not total:
-        yield field, "expected clips in outcomes that it rests on, got none"
+        yield field, "expected clips in outcomes that it is computed from, got none"
         return
     told, rate = first_seed(figure), sum(it for it, _ in rows) / total
     if claim.outcomes.complete:

@@ -15,8 +15,10 @@ import numpy as np
 from sottovoce.auditing.checks.flags import Flag, SanityCheck
 from sottovoce.auditing.checks.sanity import examine
 from sottovoce.auditing.plan.plan_file import Plan, read_entries
+from sottovoce.auditing.results.clean_decisions import CleanDecisions, Parts
 from sottovoce.auditing.results.heard_curve import FEW, opinion_of, worst_curve
 from sottovoce.auditing.results.summary import ComparableCells
+from sottovoce.auditing.results.worst_case import WorstByMetric
 from sottovoce.auditing.run.hide_paths import roots_of
 from sottovoce.core.files.private_paths import hide_all, hide_paths
 from sottovoce.defenses.defense_text import NO_DEFENSE
@@ -24,7 +26,7 @@ from sottovoce.errors import InputError
 from sottovoce.leaderboard.claims import claim as to
 from sottovoce.leaderboard.claims.claim import Claim, Figure, Kind, Share, as_figure
 from sottovoce.leaderboard.claims.claim_mistakes import MOST_CLIPS
-from sottovoce.leaderboard.fast_summary import CleanDecisions, Parts, RunReading, WorstByMetric, find_worst
+from sottovoce.leaderboard.run_reading import RunReading, find_worst
 from sottovoce.report.doubts import word_checks
 from sottovoce.report.heard_section import describe_ear
 from sottovoce.targets.open_target import is_object
@@ -44,7 +46,7 @@ def make_claims(reading: RunReading) -> list[Claim]:
 
 
 def claims_and_clips(reading: RunReading) -> list[tuple[Claim, dict[str, dict[str, WorstByMetric]]]]:
-    """The claims of a run, each with what became of every clip by budget and metric: a claim lists some."""
+    """The claims of a run, each with the outcome of every clip by budget and metric: a claim lists some."""
     if is_object(reading.plan.model):
         raise InputError(
             f"{reading.folder.path}: expected a model that others can open, got {reading.plan.model}, an "
@@ -115,7 +117,7 @@ def name_claim(plan: Plan, defense: str, goal: str) -> str:
 
 
 def without_paths(claim: Claim) -> Claim:
-    """A claim as it is handed on: no path of the machine that it was made on, in the plan neither."""
+    """A claim as it is published: without paths of the machine that it was made on, also in the plan."""
     roots = roots_of(claim.plan.get("data"), claim.plan.get("fit"))
     content = claim.model_dump(mode="json", by_alias=True)
     told = hide_all(content, roots)

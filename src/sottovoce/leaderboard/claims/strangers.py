@@ -1,13 +1,13 @@
-"""What a claim's plan may ask for when a stranger wrote it.
+"""What the plan of an untrusted claim may contain.
 
-To read a claim builds the parts of its plan, and to check one opens its model and its clips. Neither may run
-a stranger's code, open a file that they name or reach an address of theirs. So this is a list of what is
-allowed, and all else is refused, a part that is added tomorrow included:
+Reading a claim builds the parts of its plan, and checking one opens its model and its clips. Neither may run
+someone else's code, open a file that the claim names or reach an address that it names. So this is a list of
+what is allowed, and everything else is refused, including parts that are added in the future:
 
 - parts that come with sottovoce; with `trust` also those of plugins that are installed here;
-- settings that are numbers, truths or words of a closed list, by their types; a setting that takes a text is
-  refused unless `DECLARED` says what its texts are;
-- models and clips that come with sottovoce (`MODELS`, `CORPORA`), unless whoever checks names their own.
+- settings that are numbers, booleans or words of a closed list, by their types; a setting that takes a text
+is refused unless `DECLARED` says what its texts are; - models and clips that come with sottovoce (`MODELS`,
+`CORPORA`), unless whoever checks names their own.
 
 Numbers, lists and texts are bounded, so that a claim of a few lines cannot fill the memory.
 """
@@ -234,8 +234,8 @@ class ClaimGuard:
             yield from self.part("target", part)
             return
         yield (
-            f"expected a model that comes with sottovoce ({', '.join(MODELS)}), got {_short(text)}: to open "
-            "what a stranger names can run code, read files or reach out"
+            f"expected a model that comes with sottovoce ({', '.join(MODELS)}), got {_short(text)}: opening "
+            "a model that a claim names can run code, read files or use the network"
         )
 
     def corpus(self, text: str) -> Iterator[str]:
@@ -246,8 +246,8 @@ class ClaimGuard:
         if self.trust and text in registry.names("corpus") and not registry.is_own("corpus", text):
             return
         yield (
-            f"expected clips that come with sottovoce ({', '.join(CORPORA)}), got {_short(text)}: to open "
-            "what a stranger names can read files or reach out"
+            f"expected clips that come with sottovoce ({', '.join(CORPORA)}), got {_short(text)}: opening "
+            "clips that a claim names can read files or use the network"
         )
 
 

@@ -49,7 +49,7 @@ class FolderContents:
     root: Path
 
     def items(self) -> list[Item]:
-        """As they are now: a run may be under way."""
+        """As they are now: a run may be in progress."""
         found = []
         for path in _walk(self.root, 0):
             item = self._describe(path)
@@ -156,7 +156,7 @@ def _text(value: Any) -> str:
 
 
 def _entries(path: Path) -> dict[str, Any]:
-    """As they stand: a plan of a part that is not installed can be listed all the same."""
+    """Entries as written: a plan with a part that is not installed can still be listed."""
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (OSError, UnicodeDecodeError, yaml.YAMLError):

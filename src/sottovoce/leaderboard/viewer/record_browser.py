@@ -67,7 +67,7 @@ MOST_LABELS = 500
 
 @dataclass
 class Browser:
-    """Remembers what was looked for last; a file that has grown is read anew."""
+    """Caches the last search; a file that has grown is read again."""
 
     _kept: OrderedDict[tuple[object, ...], MatchingLines] = field(default_factory=OrderedDict)
     _lock: Lock = field(default_factory=Lock)
@@ -95,7 +95,7 @@ class Browser:
 
 
 def scan(path: Path, wanted: Filter) -> MatchingLines:
-    """One pass over a file of records; a torn last line is dropped."""
+    """One pass over a file of records; an incomplete last line is dropped."""
     places, start = array("q"), 0
     cells, statuses, labels = dict[str, None](), dict[str, None](), dict[str, None]()
     for record, size in read_lines(path, lambda line: (Record.from_line(line), len(line)), "record"):

@@ -101,7 +101,7 @@ class Viewer:
 
     def _sounds(self, folder: Path, record: Record) -> list[tuple[str, str]]:
         """Titles and addresses of the files that are there."""
-        found = []
+        found: list[tuple[str, str]] = []
         for title, place in record.audio.items():
             path = (folder / place).resolve()
             if path.is_relative_to(self.root) and path.is_file():
@@ -159,7 +159,7 @@ class Handler(BaseHTTPRequestHandler):
         """Another name that leads here is the work of a page elsewhere (DNS rebinding)."""
         name = (self.headers.get("Host") or "").rpartition(":")[0] or (self.headers.get("Host") or "")
         if name not in (HOST, "localhost"):
-            raise HttpError(HTTPStatus.FORBIDDEN, f"This server answers to {HOST} alone.")
+            raise HttpError(HTTPStatus.FORBIDDEN, f"This server only answers to the name {HOST}.")
 
     def _answer(self) -> None:
         address = urlsplit(self.path)

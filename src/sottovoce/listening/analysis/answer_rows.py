@@ -16,7 +16,7 @@ TITLES: Mapping[Who, str] = {
     "simulated": "SIMULATED listeners, not people",
     "mixed": "people and SIMULATED listeners, mixed",
 }
-"""Whose answers they are, in words that stand beside every figure."""
+"""Whose answers they are, in words that are shown with every figure."""
 VISIT_COLUMNS = (
     "listeners", "session", "seat", "state", "accepted", "reason", "notes", "arrived_with", "code", "created",
     "finished",
@@ -127,9 +127,10 @@ def choose(rows: Iterable[AnswerRow], who: Who | None = None) -> tuple[list[Answ
         if len(kinds) > 1:
             count = len({row.session for row in every if row.simulated})
             raise InputError(
-                f"expected answers of people or of simulated listeners, got both: {count} of "
-                f"{len({row.session for row in every})} sessions are simulated; choose people, simulated or, "
-                "if you must, mixed."
+                f"there are answers of people and of simulated listeners ({count} of "
+                f"{len({row.session for row in every})} sessions are simulated): choose --who people, "
+                "simulated "
+                "or mixed."
             )
         return every, "simulated" if True in kinds else "people"
     if who == "mixed":

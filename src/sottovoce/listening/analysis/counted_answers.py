@@ -1,7 +1,7 @@
 """Counts and exact statistics of naming, naturalness, ABX and choices between two clips.
 
-Answers are taken for independent, as in the paper (Vadillo and Santana 2020, section 5.2), although several
-come from each listener. Everything takes rows that count (`rows.counted`).
+Answers are treated as independent, as in the paper (Vadillo and Santana 2020, section 5.2), although several
+come from each listener. All functions take rows that count (`answer_rows.counted`).
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def choices(rows: Sequence[AnswerRow], kind: str) -> list[HitRate]:
     """How often one condition was chosen over another, by pair of conditions and level.
 
     kind: "preference" or "closer". Groups are (chosen, over, level), the first of each pair in sorted order.
-    Where both clips of a pair have one condition, clips stand for conditions.
+    Where both clips of a pair have the same condition, the clips are used instead.
     """
     asked = of_kind(rows, kind)
     sides = {id(row): _sides(row) for row in asked}

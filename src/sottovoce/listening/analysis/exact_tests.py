@@ -57,7 +57,7 @@ def multinomial_test(
     counts, chances = _check_counts(observed), np.asarray(shares, dtype=np.float64)
     if chances.shape != counts.shape or not (chances >= 0).all() or not chances.sum() > 0:
         raise InputError(
-            f"expected {len(counts)} shares of 0 or more, not all 0, got {list(shares)}; give one a count."
+            f"expected {len(counts)} shares of 0 or more, not all 0, got {list(shares)}; give one per count."
         )
     chances = chances / chances.sum()
     total = int(counts.sum())
@@ -83,7 +83,7 @@ def two_row_test(
     for more than two columns. Unlike the multinomial test it takes neither row for the truth."""
     counts, others = _check_counts(first), _check_counts(second)
     if counts.shape != others.shape:
-        raise InputError(f"expected two rows of one length, got {len(counts)} and {len(others)}; match them.")
+        raise InputError(f"expected two rows of the same length, got {len(counts)} and {len(others)}.")
     columns = counts + others
     counts, columns = counts[columns > 0], columns[columns > 0]
     size, total = int(counts.sum()), int(columns.sum())
@@ -210,5 +210,5 @@ def _log_choose(n: int, k: NDArray[np.int64]) -> Floats:
 def _check_counts(counts: Sequence[int]) -> Counts:
     found = np.asarray(counts)
     if found.ndim != 1 or not len(found) or (found < 0).any() or (found != np.rint(found)).any():
-        raise InputError(f"expected whole counts of 0 or more, got {counts!r}; count answers.")
+        raise InputError(f"expected counts, whole numbers of 0 or more, got {counts!r}.")
     return found.astype(np.int64)

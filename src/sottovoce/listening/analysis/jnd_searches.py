@@ -138,8 +138,9 @@ def export(rows: Iterable[AnswerRow], sounds: Sounds, folder: Path) -> AnswerSum
     answers = to_answers(rows)
     if not answers:
         raise InputError(
-            "expected same-different answers of accepted sessions, got none; export a study that has such a "
-            "block, after somebody has finished it."
+            "there are no same-different answers of accepted sessions to export; the study needs such a "
+            "block, "
+            "and a listener who has finished it."
         )
     keys = sorted({key for one in answers for key in (one.reference, one.changed)})
     return write_answers(folder, answers, [sounds(key) for key in keys]).summary()

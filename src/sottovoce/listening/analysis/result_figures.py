@@ -34,7 +34,7 @@ def accuracy_figure(rates: Sequence[HitRate], who: Who) -> Figure:
     levels = list(dict.fromkeys(rate.group[1] for rate in rates))
     series = {name: {r.group[1]: r.interval for r in rates if r.group[0] == name} for name in _first(rates)}
     _bars(axes, series, levels)
-    axes.set(ylabel="named rightly, %", ylim=(0, 105))
+    axes.set(ylabel="named correctly, %", ylim=(0, 105))
     return _finish(figure, who)
 
 

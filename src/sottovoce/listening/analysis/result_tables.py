@@ -21,7 +21,7 @@ MISSING = "–"
 
 
 class ResultColumn(NamedTuple):
-    """name: what stands above it. kind: how its cells are shown. percent: a share, or an interval of one."""
+    """name: its heading. kind: how its cells are shown. percent: a share, or an interval of one."""
 
     name: str
     kind: Kind = "text"
@@ -46,7 +46,7 @@ class ResultTable:
         ]
 
     def to_csv(self, who: Who) -> str:
-        """Unrounded; intervals take three columns. Whose answers they are stands in the first."""
+        """Unrounded; intervals take three columns. The first column says whose answers they are."""
         wide = [
             any(isinstance(row[place], Interval) for row in self.rows) for place in range(len(self.columns))
         ]

@@ -68,12 +68,12 @@ def analyse(
     """
     chosen, mark = choose(rows, who)
     if not chosen:
-        raise InputError(f"expected answers of {mark} listeners, got none; collect some first.")
+        raise InputError(f"there are no answers of {mark} listeners yet; collect some first.")
     kept = counted(chosen, unfinished=unfinished)
     results = Results(title=study.title, who=mark, rows=chosen, exposure=_exposure_table(study, chosen, kept))
     results = results.add([_session_table(chosen, unfinished), *_check_tables(chosen)])
     if not kept:
-        return results.add(["No answer counts yet: no session is finished and accepted."])
+        return results.add(["No answers count yet: no session is finished and accepted."])
     published = study.preset == "v6"
     results = results.add(show_naming(kept, mark, published)).add(show_abx(kept, mark, published))
     results = results.add(show_searches(kept, mark)).add(show_calibration(kept, mark, sounds, ear, known))
@@ -87,20 +87,20 @@ def _session_table(rows: Sequence[AnswerRow], unfinished: bool) -> ResultTable:
     notes = Counter(row.notes for row in found if row.accepted and row.notes)
     dithered = sum(row.dither for row in found)
     lines: list[tuple[str, int]] = [
-        ("begun, with an answer at least", len(found)),
+        ("started, with at least one answer", len(found)),
         ("accepted", sum(row.accepted is True for row in found)),
         *((f"accepted, but: {note}", count) for note, count in notes.most_common()),
         ("not finished", sum(row.accepted is None for row in found)),
         ("discarded", sum(reasons.values())),
         *((f"discarded: {reason}", count) for reason, count in reasons.most_common()),
-        *([("heard with dither, of its own in each slot", dithered)] if dithered else []),
+        *([("heard with dither, different in each slot", dithered)] if dithered else []),
     ]
     return ResultTable(
         name="session-counts",
         title="Sessions",
         columns=(ResultColumn("sessions"), ResultColumn("count", "count")),
         rows=lines,
-        note="Accepted sessions and those not finished are analysed below."
+        note="Accepted and unfinished sessions are analysed below."
         if unfinished
         else "Only accepted sessions are analysed below.",
     )

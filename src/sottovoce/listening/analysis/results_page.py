@@ -103,7 +103,7 @@ def render(results: Results) -> str:
 def render_so_far(
     study: ListeningStudy, rows: Sequence[AnswerRow], sounds: Sounds | None = None, known: Known | None = None
 ) -> str:
-    """The page of a study that is under way: of people; of simulated listeners while there is nobody else.
+    """The page of a study in progress: of people; of simulated listeners while there is nobody else.
 
     sounds, known: as of `results.analyse`.
     """
@@ -136,7 +136,7 @@ def write(results: Results, folder: Path, visits: Sequence[Visit] = ()) -> Path:
         page.write_text(render(results), encoding="utf-8")
     except OSError as error:
         raise StoreError(
-            f"expected to write {folder}, got: {error.strerror}; choose another --out."
+            f"cannot write to {folder}: {error.strerror}; choose another folder with --out."
         ) from None
     return page
 

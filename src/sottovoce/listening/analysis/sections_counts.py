@@ -24,14 +24,14 @@ from sottovoce.listening.analysis.counted_answers import (
 from sottovoce.listening.analysis.result_tables import Found, ResultColumn, ResultFigure, ResultTable
 
 CLUSTERED = (
-    "95 % intervals of Clopper and Pearson. Answers are taken for independent, as in the paper, although "
+    "95 % intervals after Clopper and Pearson. Answers are treated as independent, as in the paper, although "
     "each listener gave several."
 )
 PAPER_ABX = (
     "The paper (Vadillo and Santana 2020, n = 36 a level): 97.2 [85, 99] at low, 91.7 [78, 98] at medium and "
     "55.6 [38, 72] at high intensity, p = .31 one-sided and .62 two-sided there."
 )
-PAPER_NAMING = "The paper: 203 of 216 named rightly; 9 clean and 4 adversarial ones were not."
+PAPER_NAMING = "The paper: 203 of 216 named correctly; 9 clean and 4 adversarial clips were not."
 CHOICE_TITLES = {
     "preference": "Preference: how often one was chosen over the other",
     "closer": "Which is closer to the reference: how often one was chosen over the other",
@@ -39,7 +39,7 @@ CHOICE_TITLES = {
 
 
 def show_naming(rows: Sequence[AnswerRow], who: Who, published: bool) -> list[Found]:
-    """Figs. 5 and 6. published: whether the study follows the paper, so that its figures stand beside."""
+    """Figs. 5 and 6. published: whether the study follows the paper, so that its values are shown too."""
     rates = name_accuracy(rows)
     if not rates:
         return []
@@ -47,7 +47,7 @@ def show_naming(rows: Sequence[AnswerRow], who: Who, published: bool) -> list[Fo
     found: list[Found] = [
         ResultTable(
             name="naming",
-            title="Commands named rightly",
+            title="Commands named correctly",
             columns=(
                 ResultColumn("condition"),
                 ResultColumn("level"),
@@ -60,13 +60,13 @@ def show_naming(rows: Sequence[AnswerRow], who: Who, published: bool) -> list[Fo
         ),
         ResultFigure(
             name="naming",
-            title="Commands named rightly, with 95 % intervals",
+            title="Commands named correctly, with 95 % intervals",
             figure=figures.accuracy_figure(rates, who),
         ),
         _naturalness_table(scores),
         ResultFigure(
             name="naturalness",
-            title="Naturalness by condition, in per cent of the answers",
+            title="Naturalness by condition, in % of the answers",
             figure=figures.naturalness_figure(scores, who),
         ),
     ]
@@ -166,9 +166,9 @@ def _compared_table(compared: Sequence[RatingComparison]) -> ResultTable:
             ResultColumn("method"),
         ),
         rows=lines,
-        note="Multinomial: whether the ratings come from the shares that clean clips got, as in the paper, "
-        "taken for the truth; half an answer is added to each where one would be 0. Two rows (Freeman "
-        "and Halton): whether both come from one distribution, which allows for the clean shares being a "
+        note="Multinomial: tests whether the ratings follow the shares of the clean clips, taken as exact, "
+        "as in the paper; half an answer is added to each share if one would be 0. Two rows (Freeman and "
+        "Halton): tests whether both come from one distribution, and so allows for the clean shares being a "
         "sample too. Standard errors are those of Monte Carlo; an exact p has none.",
     )
 
@@ -176,7 +176,7 @@ def _compared_table(compared: Sequence[RatingComparison]) -> ResultTable:
 def _confidence_table(confidences: Sequence[Confidence]) -> ResultTable:
     return ResultTable(
         name="abx-confidence",
-        title="ABX: how sure listeners were",
+        title="ABX: confidence of the listeners",
         columns=(
             ResultColumn("level"),
             ResultColumn("confidence"),

@@ -32,7 +32,8 @@ def show_searches(rows: Sequence[AnswerRow], who: Who) -> list[Found]:
         return []
     drawing = ResultFigure(
         name="jnd",
-        title="Just noticeable strengths: a dot a search, open where it is not determined; lines are medians",
+        title="Just noticeable strengths: one dot per search, open if it is not determined; lines are "
+        "medians",
         figure=figures.jnd_figure(searches, who),
     )
     found = summarise(searches)
@@ -52,10 +53,11 @@ def show_calibration(
     except UnknownName:
         raise
     except SottovoceError as error:
-        return [f"The ear {ear!r} was not held against the answers: {error}"]
+        return [f"The ear {ear!r} was not compared with the answers: {error}"]
     drawing = ResultFigure(
         name="calibration",
-        title=f"What listeners said against what the {judge.title} predicts: calibrated on the diagonal",
+        title=f"Answers of listeners against the predictions of the {judge.title}: calibrated on the "
+        "diagonal",
         figure=figures.calibration_figure(found, judge.title, who),
     )
     return [*_calibration_tables(found, judge.title), drawing, *_taught(judge)]
@@ -69,7 +71,10 @@ def show_mushra(rows: Sequence[AnswerRow], who: Who) -> list[Found]:
     out = frozenset(one.listener for one in screened if not one.kept)
     ratings = read_ratings(rows, out)
     if not ratings:
-        return [_screening_table(screened), "MUSHRA: post-screening left nobody to take a mean of."]
+        return [
+            _screening_table(screened),
+            "MUSHRA: post-screening excluded all listeners, so there is no mean.",
+        ]
     found = means(ratings)
     table = ResultTable(
         name="mushra",
@@ -81,7 +86,7 @@ def show_mushra(rows: Sequence[AnswerRow], who: Who) -> list[Found]:
             ResultColumn("mean, bootstrap over listeners", "number"),
         ),
         rows=[(mean.condition, mean.by_t.n, mean.by_t, mean.by_bootstrap) for mean in found],
-        note="95 % intervals. A listener counts once, by the mean over items.",
+        note="95 % intervals. Each listener counts once, with the mean over items.",
     )
     drawing = ResultFigure(
         name="mushra",
@@ -105,7 +110,7 @@ def _balance_table(found: Sequence[Jnds]) -> ResultTable:
             ResultColumn("agreement, %", "percent"),
         ),
         rows=[(o.direction, o.reference, *o.balance, o.balance.share, o.agreement) for o in found],
-        note="Agreement: answers on the side of the listener's own JND. Published (Manocha et al. 2020): "
+        note="Agreement: share of answers that fit the listener's own JND. Published (Manocha et al. 2020): "
         f"{same:,} same to {different:,} different, {100 * PUBLISHED_AGREEMENT:.1f} % agreement.",
     )
 
@@ -131,7 +136,7 @@ def _jnd_table(found: Sequence[Jnds]) -> ResultTable:
         ),
         rows=lines,
         note="Means are over the searches that determine a JND, with 95 % intervals of a bootstrap over "
-        "listeners. The JND of all answers takes them for one listener's.",
+        "listeners. The JND of all answers treats them as those of one listener.",
     )
 
 
@@ -152,12 +157,12 @@ def _calibration_tables(found: Sequence[Calibration], title: str) -> list[Result
             (o.direction, o.pairs, o.heard.n, o.predicted, o.heard, o.figures.calibration, o.figures.auc)
             for o in found
         ],
-        note="Shares of 'different' are raw, corrected neither for guessing nor for lapses; sentinels are "
-        "left out. Calibration error: mean distance of prediction and share over ten bins, by answers.",
+        note="Shares of 'different' are not corrected for guessing or lapses; sentinels are left out. "
+        "Calibration error: mean distance between prediction and share over ten bins, weighted by answers.",
     )
     bins = ResultTable(
         name="calibration-bins",
-        title=f"The same by what the {title} predicts",
+        title=f"The same by predicted P(heard) of the {title}",
         columns=(
             ResultColumn("direction"),
             ResultColumn("P from, %", "percent"),
@@ -192,7 +197,7 @@ def _screening_table(screened: Sequence[Screened]) -> ResultTable:
             (o.listener, o.items, o.low_references, o.high_anchors, "yes" if o.kept else "; ".join(o.reasons))
             for o in screened
         ],
-        note="Whoever slips on more than 15 % of the items, by either rule, is left out below.",
+        note="Listeners who fail either rule on more than 15 % of the items are left out below.",
     )
 
 
@@ -209,6 +214,6 @@ def _difference_table(found: Sequence[Difference]) -> ResultTable:
             ResultColumn("p, Holm", "p"),
         ),
         rows=[(o.first, o.second, o.listeners, o.median, o.p, o.p_holm) for o in found],
-        note="Exact two-sided Wilcoxon signed-rank tests of the listeners' means, corrected by Holm for all "
+        note="Exact two-sided Wilcoxon signed-rank tests of the listeners' means, Holm-corrected over all "
         "pairs.",
     )

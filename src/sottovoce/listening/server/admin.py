@@ -97,7 +97,7 @@ router = APIRouter(dependencies=[Depends(check_token)], responses=PROBLEMS)
 @router.get("/api/admin/progress")
 def progress(request: Request) -> StudyProgress:
     """How far the study is."""
-    return measure(request.app.state.ledger)
+    return measure(request.app.state.sessions)
 
 
 @router.get(
@@ -107,8 +107,8 @@ def progress(request: Request) -> StudyProgress:
 )
 def answers(request: Request) -> Response:
     """Every answer, simulated ones marked; what has parts is JSON."""
-    ledger: SessionStore = request.app.state.ledger
-    rows = read_answers(ledger.database.engine, ledger.study.digest)
+    sessions: SessionStore = request.app.state.sessions
+    rows = read_answers(sessions.database.engine, sessions.study.digest)
     return _csv("answers.csv", COLUMNS, ([_cell(getattr(row, name)) for name in COLUMNS] for row in rows))
 
 
@@ -119,15 +119,15 @@ def answers(request: Request) -> Response:
 )
 def sessions(request: Request) -> Response:
     """Every session, with what its listener came with and the code they were given; simulated ones marked."""
-    ledger: SessionStore = request.app.state.ledger
-    visits = read_visits(ledger.database.engine, ledger.study.digest)
+    sessions: SessionStore = request.app.state.sessions
+    visits = read_visits(sessions.database.engine, sessions.study.digest)
     return _csv("sessions.csv", VISIT_COLUMNS, (visit.line() for visit in visits))
 
 
 @router.get("/results", response_class=Response, responses=HTML)
 def results(request: Request) -> HTMLResponse:
     """How far the study is, to read."""
-    return HTMLResponse(_page(measure(request.app.state.ledger), request.app.state.report is not None))
+    return HTMLResponse(_page(measure(request.app.state.sessions), request.app.state.report is not None))
 
 
 @router.get("/results/report", response_class=Response, responses=HTML | {404: {"model": Problem}})
@@ -138,7 +138,7 @@ def report(request: Request) -> HTMLResponse:
     return HTMLResponse(request.app.state.report(), headers={"Content-Security-Policy": REPORT_POLICY})
 
 
-def measure(ledger: SessionStore) -> StudyProgress:
+def measure(sessions: SessionStore) -> StudyProgress:
     """Count sessions and answers."""
     states = (
         select(
@@ -149,27 +149,27 @@ def measure(ledger: SessionStore) -> StudyProgress:
             func.count(SESSION.c.held).label("held"),
             func.max(SESSION.c.seat).label("top"),
         )
-        .where(SESSION.c.study_id == ledger.study_id)
+        .where(SESSION.c.study_id == sessions.study_id)
         .group_by(SESSION.c.simulated, SESSION.c.state, SESSION.c.accepted)
     )
     counts = (
         select(SESSION.c.simulated, func.count().label("answers"))
         .join_from(ANSWER, SESSION, ANSWER.c.session_id == SESSION.c.id)
-        .where(SESSION.c.study_id == ledger.study_id)
+        .where(SESSION.c.study_id == sessions.study_id)
         .group_by(SESSION.c.simulated)
     )
-    found, answered = ledger.database.read(
+    found, answered = sessions.database.read(
         lambda link: (link.execute(states).all(), link.execute(counts).all())
     )
     groups = [
         _group(
             [row for row in found if row.simulated == simulated],
             sum(row.answers for row in answered if row.simulated == simulated),
-            ledger.study.seats,
+            sessions.study.seats,
         )
         for simulated in (False, True)
     ]
-    study = ledger.study
+    study = sessions.study
     return StudyProgress(
         title=study.title,
         hash=study.digest,

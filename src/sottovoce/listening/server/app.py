@@ -1,7 +1,7 @@
 """The server: sessions and their clips over HTTP, the page, and the researcher's view.
 
 Listeners are known by a random token alone, and reach nothing but their own session. Clips are ready before
-the first listener comes; what a request costs does not hang on which clip it asks for.
+the first listener comes; the cost of a request does not depend on the clip that it asks for.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sottovoce import __version__
 from sottovoce.errors import InputError
 from sottovoce.listening.server import admin
 from sottovoce.listening.server.database import Database
-from sottovoce.listening.server.fast_path import FastPath
+from sottovoce.listening.server.fast_path import FastPath, Replies
 from sottovoce.listening.server.hosts import CheckHost
 from sottovoce.listening.server.limits import ARRIVALS, AddHeaders, Guesses, LimitRates, Limits, LimitSizes
 from sottovoce.listening.server.problems import add_handlers
@@ -72,7 +72,7 @@ def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def _door() -> CapacityLimiter:
-    """Lets in so many listeners at once; an event loop has one."""
+    """Lets a limited number of listeners in at once; an event loop has one."""
     try:
         return DOOR.get()
     except LookupError:
@@ -80,9 +80,14 @@ def _door() -> CapacityLimiter:
         return DOOR.get()
 
 
-def _books(request: Request) -> SessionStore:
-    ledger: SessionStore = request.app.state.ledger
-    return ledger
+def _sessions(request: Request) -> SessionStore:
+    sessions: SessionStore = request.app.state.sessions
+    return sessions
+
+
+def _replies(request: Request) -> Replies:
+    replies: Replies = request.app.state.replies
+    return replies
 
 
 Bearer = Annotated[
@@ -96,15 +101,15 @@ router = APIRouter()
 async def join(body: Join, request: Request, simulated: Annotated[bool, Header()] = False) -> Response:
     """Begin a session. The header `Simulated: true` marks it as one of no listener, for good."""
     # A crowd at the door waits here, without a thread or a connection, so that those inside are not kept.
-    begin = partial(_books(request).join, body.arrived_with, simulated, body.token)
+    begin = partial(_sessions(request).join, body.arrived_with, simulated, body.token)
     return _send(await anyio.to_thread.run_sync(begin, limiter=_door()), 201)
 
 
 @router.get("/api/sessions/{token}/screen", response_model=Standing, responses=_problems(404, 422))
 def show(token: Name, request: Request) -> Response:
     """The screen that is given out now."""
-    books = _books(request)
-    return _send(Standing(screen=books.show(token), title=books.study.title))
+    sessions = _sessions(request)
+    return _send(Standing(screen=sessions.show(token), title=sessions.study.title))
 
 
 @router.post("/api/sessions/{token}/answers", response_model=Next, responses=_problems(404, 409, 422))
@@ -112,9 +117,9 @@ def answer(token: Name, body: Answer, request: Request) -> Response:
     """Keep an answer and give out the next screen.
 
     The first answer to a screen stays. Sent again, or with another one, this changes nothing and says where
-    the session stands now: after a lost reply, exactly what the reply said.
+    the session is now: after a lost reply, exactly what the reply said.
     """
-    return _send(_books(request).answer(token, body))
+    return Response(_replies(request).next_screen(token, body), media_type="application/json")
 
 
 @router.get(
@@ -129,15 +134,14 @@ async def audio(
     said = bearer.credentials if bearer is not None else token
     if said is None:
         raise unknown_session()
-    books, wav = _books(request), request.app.state.wav
-    sound = await run_in_threadpool(lambda: books.find_clip(said, name).sound(wav))
+    sound = await run_in_threadpool(_replies(request).clip, said, name)
     return Response(sound, media_type="audio/wav")
 
 
 @router.get("/healthz", response_model=Health, responses=_problems())
 def health(request: Request) -> Health:
     """Whether the server and its database are up."""
-    _books(request).database.read(lambda link: link.execute(text("SELECT 1")))
+    _sessions(request).database.read(lambda link: link.execute(text("SELECT 1")))
     return Health(ok=True)
 
 
@@ -175,11 +179,12 @@ def make_app(
         redoc_url=None,
         lifespan=_lifespan,
     )
-    app.state.ledger = SessionStore(
+    app.state.sessions = SessionStore(
         Database(engine), study, abandon_after=abandon_after, expire_after=expire_after, clock=clock
     )
     ready = _ready(shelf)
-    app.state.wav = shelf.wav if ready is None else ready.__getitem__
+    wav = shelf.wav if ready is None else ready.__getitem__
+    app.state.replies = Replies(app.state.sessions, wav, ready is not None)
     app.state.admin_token, app.state.report = admin_token, report
     # Routes of a router that is included are looked up anew for every request, at a tenth of its cost.
     app.router.routes.extend([*router.routes, *admin.router.routes])
@@ -188,8 +193,8 @@ def make_app(
     limits = limits or Limits()
     app.state.guesses = Guesses(limits.wrong_tokens, limits.longest_wait)
     # Around the framework, not in it: what is refused, and what takes the short way, does not enter it.
-    lane = FastPath(app, app.state.ledger, app.state.wav, ready=ready is not None)
-    limited: ASGIApp = LimitRates(LimitSizes(lane, limits), limits)
+    fast = FastPath(app, app.state.replies)
+    limited: ASGIApp = LimitRates(LimitSizes(fast, limits), limits)
     return AddHeaders(limited if hosts is None else CheckHost(limited, hosts), frames)
 
 

@@ -179,6 +179,7 @@ def parse_proxy(text: str) -> Network:
         return ip_network(text.strip())
     except ValueError:
         raise InputError(
-            f"expected --proxy such as 127.0.0.1 or 10.0.0.0/8, got {text!r}; write the address of what "
-            "stands before this server."
+            f"expected --proxy such as 127.0.0.1 or 10.0.0.0/8, got {text!r}; give the address of the proxy "
+            "in "
+            "front of this server."
         ) from None

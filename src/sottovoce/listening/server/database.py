@@ -279,8 +279,7 @@ def _parse(url: str) -> URL:
     if place.drivername == "sqlite" and place.database and place.database != ":memory:":
         return place
     raise InputError(
-        "expected a database such as sqlite:///study.db or postgresql://user@host/name, got "
-        f"{place.drivername!r}; mend the address."
+        f"expected --db such as sqlite:///study.db or postgresql://user@host/name, got {place.drivername!r}."
     )
 
 

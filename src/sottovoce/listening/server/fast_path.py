@@ -1,8 +1,8 @@
-"""A short way for what comes by the thousand: clips, and answers.
+"""What comes by the thousand, clips and answers, and a fast path to it.
 
-It stands behind the limits and before the web framework, which costs several times what these requests need.
-It takes what it is sure of; whatever is odd, wrong or new goes on to the application, which has the same
-addresses and says what is the matter.
+The fast path is behind the limits and before the web framework, which costs several times what these
+requests need. It takes what it is sure of; whatever is odd, wrong or new goes on to the application, which
+has the same addresses, checks with care, and then asks the same `Replies`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import final
 
 from pydantic import ValidationError
@@ -28,14 +29,37 @@ ANSWERS = re.compile(f"/api/sessions/({NAME})/answers")
 
 
 @final
-class FastPath:
-    """wav: files by the keys of clips. ready: they are in memory, and not made on demand."""
+@dataclass(frozen=True)
+class Replies:
+    """Clips and next screens as they are sent. The one place that answers, whichever way a request came.
 
-    def __init__(
-        self, app: ASGIApp, books: SessionStore, wav: Callable[[str], bytes], *, ready: bool = True
-    ) -> None:
-        self.app, self.books, self.wav, self.ready = app, books, wav, ready
-        self._threads = ThreadPoolExecutor(books.database.threads, thread_name_prefix="lane")
+    wav: files by the keys of clips. ready: they are in memory, and not made on demand.
+    """
+
+    sessions: SessionStore
+    wav: Callable[[str], bytes]
+    ready: bool = True
+
+    def clip(self, token: str, name: str) -> bytes:
+        return self.sessions.find_clip(token, name).sound(self.wav)
+
+    def clip_at_once(self, token: str, name: str) -> bytes | None:
+        """The same where neither the database nor the disk is asked; else None."""
+        cue = self.sessions.recall_clip(token, name) if self.ready else None
+        return None if cue is None else cue.sound(self.wav)
+
+    def next_screen(self, token: str, answer: Answer) -> bytes:
+        """Keep an answer; what comes after it."""
+        return self.sessions.answer(token, answer).model_dump_json().encode()
+
+
+@final
+class FastPath:
+    """Before an application, which gets what is not answered here."""
+
+    def __init__(self, app: ASGIApp, replies: Replies) -> None:
+        self.app, self.replies = app, replies
+        self._threads = ThreadPoolExecutor(replies.sessions.database.threads, thread_name_prefix="replies")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -50,11 +74,11 @@ class FastPath:
 
     async def _play(self, token: str, name: str, send: Send) -> None:
         # As a rule the session is in memory, and then it is not worth a thread.
-        cue = self.books.recall_clip(token, name) if self.ready else None
-        if cue is not None:
-            await reply(send, b"audio/wav", cue.sound(self.wav))
+        sound = self.replies.clip_at_once(token, name)
+        if sound is not None:
+            await reply(send, b"audio/wav", sound)
         else:
-            await self._work(send, b"audio/wav", lambda: self.books.find_clip(token, name).sound(self.wav))
+            await self._work(send, b"audio/wav", lambda: self.replies.clip(token, name))
 
     async def _answer(self, token: str, scope: Scope, receive: Receive, send: Send) -> None:
         message = await receive()
@@ -63,8 +87,7 @@ class FastPath:
         except ValidationError:
             await self.app(scope, _again(message, receive), send)
             return
-        kind = b"application/json"
-        await self._work(send, kind, lambda: self.books.answer(token, answer).model_dump_json().encode())
+        await self._work(send, b"application/json", lambda: self.replies.next_screen(token, answer))
 
     async def _work(self, send: Send, kind: bytes, work: Callable[[], bytes]) -> None:
         """Reply with what a thread makes, or with why it cannot."""

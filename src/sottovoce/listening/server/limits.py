@@ -1,4 +1,4 @@
-"""What stands between the network and the server: sizes, rates, and headers that every answer carries.
+"""Limits in front of the application: sizes, rates, and headers that every answer carries.
 
 Plain ASGI, so that nothing is read or computed for a request that is refused.
 """
@@ -270,7 +270,7 @@ def token_of(scope: Scope) -> str | None:
 
 
 def address_of(scope: Scope) -> str:
-    """What stands for where a request comes from."""
+    """The key under which the sender of a request is counted."""
     return group_address(scope["client"][0]) if scope.get("client") else ""
 
 
@@ -289,7 +289,7 @@ def group_address(address: str) -> str:
 
 
 def _session_of(scope: Scope) -> str | None:
-    """What stands for the session token of a request, wherever it is: in the path, a header or the query."""
+    """The hash of the session token of a request, wherever it is: in the path, a header or the query."""
     path: str = scope["path"]
     token: str | None = None
     if path.startswith("/api/sessions/"):

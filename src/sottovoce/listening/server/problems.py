@@ -30,7 +30,7 @@ class RefusedRequest(NamedTuple):
 
 
 def explain(error: Exception) -> RefusedRequest:
-    """What to say where a session cannot go on. Status 500: a mistake of the server's own."""
+    """The refusal for a session that cannot continue. Status 500: a bug of the server."""
     if isinstance(error, Refusal):
         return RefusedRequest(error.status, error.code, error.detail, 2 if error.status == 503 else None)
     if isinstance(error, DOWN):

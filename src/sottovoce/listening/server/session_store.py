@@ -2,7 +2,7 @@
 
 An answer and the screen after it are one transaction: what a listener was told is kept, is kept, and nobody
 hears the next clip before. The first answer to a screen stays; whoever repeats it, or sends another one,
-is told where the session stands now. Sessions in use are held in memory to save reading them again; the
+gets the current state of the session. Sessions in use are held in memory to save reading them again; the
 constraints of the tables find out whoever is behind.
 """
 

@@ -33,7 +33,7 @@ class Base(SQLModel):
 
 
 class StudyRow(Base, table=True):
-    """A version of a study. hash: stands for all that is in it, so that a changed file is another study."""
+    """A version of a study. hash: of its whole content, so that a changed file is another study."""
 
     __tablename__ = "study"
 

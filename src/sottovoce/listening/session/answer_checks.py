@@ -16,9 +16,9 @@ def find_fault(screen: Screen, answer: Answer) -> str | None:
         return f"expected an answer to a screen of kind {screen.kind}, got one of kind {given.kind}."
     labels = {slot.label for slot in slots_of(screen)}
     if not set(answer.plays) <= labels:
-        return f"expected plays of the slots {sorted(labels)} alone, got another slot."
+        return f"expected plays of the slots {sorted(labels)} only, got another slot."
     match screen, given:
-        case (protocol.Attention(choices=choices), protocol.Word(choice=choice)) | (
+        case (protocol.AttentionScreen(choices=choices), protocol.Word(choice=choice)) | (
             protocol.Naming(choices=choices),
             protocol.Named(choice=choice),
         ):
@@ -42,7 +42,7 @@ def slots_of(screen: Screen) -> Iterator[Slot]:
 def _find_gap(questions: list[Question], answers: dict[str, str | float]) -> str | None:
     known = {question.name: question for question in questions}
     if not set(answers) <= set(known):
-        return f"expected answers to {sorted(known)} alone."
+        return f"expected answers to {sorted(known)} only."
     for name, question in known.items():
         answer = answers.get(name, "")
         if isinstance(answer, str) and not answer.strip():

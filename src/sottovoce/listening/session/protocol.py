@@ -41,7 +41,7 @@ class Shown(Message):
     progress: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
 
 
-class Trial(Shown):
+class QuestionScreen(Shown):
     """What all screens with a question about clips have.
 
     teaching: the answer is followed by feedback and does not count.
@@ -74,14 +74,14 @@ class Volume(Shown):
     clip: Slot
 
 
-class Headphones(Trial):
+class Headphones(QuestionScreen):
     """Which of three tones is the quietest: one is in antiphase, and quiet over loudspeakers alone."""
 
     kind: Literal["headphones"] = "headphones"
     clips: Annotated[list[Slot], Field(min_length=3, max_length=3)]
 
 
-class Attention(Trial):
+class AttentionScreen(QuestionScreen):
     """Which word is heard in a sentence."""
 
     kind: Literal["attention"] = "attention"
@@ -89,7 +89,7 @@ class Attention(Trial):
     choices: Annotated[list[Text], Field(min_length=2, max_length=40)]
 
 
-class Naming(Trial):
+class Naming(QuestionScreen):
     """Part 1 of Vadillo and Santana's experiment: name the command and say how natural the clip sounds.
 
     scale: the wording of 1 to 5, in that order.
@@ -102,7 +102,7 @@ class Naming(Trial):
     scale: Annotated[list[Text], Field(min_length=5, max_length=5)]
 
 
-class Abx(Trial):
+class Abx(QuestionScreen):
     """Is X the clip A or the clip B, and how sure is the listener."""
 
     kind: Literal["abx"] = "abx"
@@ -111,7 +111,7 @@ class Abx(Trial):
     x: Slot
 
 
-class SameDifferent(Trial):
+class SameDifferent(QuestionScreen):
     """Two clips after each other: the same recording or not."""
 
     kind: Literal["same-different"] = "same-different"
@@ -120,7 +120,7 @@ class SameDifferent(Trial):
     gap_seconds: Annotated[float, Field(ge=0.0, le=5.0)] = 0.5
 
 
-class Mushra(Trial):
+class Mushra(QuestionScreen):
     """Clips to rate from 0 to 100 beside an open reference (ITU-R BS.1534)."""
 
     kind: Literal["mushra"] = "mushra"
@@ -128,7 +128,7 @@ class Mushra(Trial):
     clips: Annotated[list[Slot], Field(min_length=2, max_length=15)]
 
 
-class Preference(Trial):
+class Preference(QuestionScreen):
     """Which of two clips is better; a reference where the study has one."""
 
     kind: Literal["preference"] = "preference"
@@ -137,7 +137,7 @@ class Preference(Trial):
     reference: Slot | None = None
 
 
-class Closer(Trial):
+class Closer(QuestionScreen):
     """Which of two clips is closer to the reference (2AFC)."""
 
     kind: Literal["closer"] = "closer"
@@ -176,7 +176,7 @@ Screen = Annotated[
     | Notice
     | Volume
     | Headphones
-    | Attention
+    | AttentionScreen
     | Naming
     | Abx
     | SameDifferent

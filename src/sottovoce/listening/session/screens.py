@@ -104,13 +104,13 @@ def screen(
         case "attention":
             test = study.attention[int(step.facts["test"])]
             clip = slots[LABELS["clip"]]
-            return protocol.Attention(**shown, question=test.question, clip=clip, choices=test.choices)
+            return protocol.AttentionScreen(**shown, question=test.question, clip=clip, choices=test.choices)
         case "questionnaire":
             title = "A few questions"
             return protocol.Questionnaire(**shown, title=title, questions=study.questionnaire)
         case "done":
             return _done(step, study, shown, arrived_with or {})
-    raise InputError(f"expected a step of a known kind, got {step.kind!r}; mend the kept step.")
+    raise InputError(f"expected a step of a known kind, got {step.kind!r}; the stored session is damaged.")
 
 
 def _trial_screen(step: Step, slots: Mapping[str, Slot], block: Block, shown: dict[str, Any]) -> Screen:

@@ -1,8 +1,8 @@
 """One listener's session, from consent to the last word: which screen comes after the answers so far.
 
-A course is written as one generator that asks, waits for the answer and goes on. It keeps nothing: the next
-screen is found by running it again over the answers that were kept, so that a session goes on after a closed
-tab, a killed server or a year. What was asked is taken from the kept steps, and computed for the next alone.
+A course is a generator that yields a step, waits for the answer and continues. It keeps no state: the next
+screen is found by running it again over the stored answers, so that a session continues after a closed tab, a
+killed server or a year. Earlier steps are taken from the store; only the next one is computed.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class SessionCourse:
         return SessionState(make)
 
     def _walk(self, notes: list[str]) -> Walk:
-        """notes: gets what is held against a listener who may go on all the same."""
+        """notes: collects the failed checks of a listener who may continue all the same."""
         study = self.study
         if study.consent is not None:
             _, given = yield _ask("consent")
@@ -215,8 +215,9 @@ class SessionCourse:
     def _trends(self, done: Done) -> Iterator[str]:
         """Blocks in which every comparison got the same answer, although strengths ran to both ends.
 
-        Nobody need hear the strongest step of a ladder of attacks: "same" to all of it speaks against nobody.
-        A coarse ladder may never come to its weakest step: until it does, nor does "different" to all.
+        The strongest step of a ladder of attacks may be inaudible: "same" to all of it is not held against
+        anyone. A coarse ladder may never come to its weakest step: until it does, "different" to all is not
+        either.
         """
         for number, block in enumerate(self.study.blocks):
             if not isinstance(block, SameDifferentBlock):
@@ -278,7 +279,7 @@ def _ask(
 
 
 def _searched(planned: Planned) -> bool:
-    """Whether a trial's strength hangs on the answers before it."""
+    """Whether a trial's strength depends on the answers before it."""
     return planned.test == "same-different" and not (planned.teaching or planned.sentinel)
 
 

@@ -1,7 +1,7 @@
-"""A dry run: made-up listeners take a study through its real server, over HTTP.
+"""A dry run: simulated listeners take a study through its real server, over HTTP.
 
-They see what people see: opaque names. What is behind a name they know by the sound alone, which they fetch
-and compare with the clips of the study. Every session is marked as simulated when it begins, for good.
+They see what people see: opaque names. They identify a clip only by its sound, which they fetch and compare
+with the clips of the study. Every session is permanently marked as simulated when it starts.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Catalogue:
         near = {key: int((one**2).sum()) for key, one in apart.items() if np.abs(one).max() <= 1}
         if not near:
             raise InputError(
-                "expected a clip of this study, got another sound; is the server running the same study file?"
+                "the server sent a sound that is not a clip of this study; is it running the same study file?"
             )
         return min(near, key=near.__getitem__)
 
@@ -103,16 +103,16 @@ class Wire:
                 reply = self._pool.request(method, self.url + path, body=sent, headers={**kind, **headers})
             except urllib3.exceptions.HTTPError as error:
                 raise InputError(
-                    f"{self.url}: expected a server of listening tests, got {error}; start one with "
-                    "`sottovoce listen serve`."
+                    f"{self.url}: no listening test server answers ({error}); start one with `sottovoce "
+                    "listen serve`."
                 ) from None
             if reply.status not in (429, 503):
                 break
             time.sleep(float(reply.headers.get("Retry-After", PAUSE_SECONDS)))
         if reply.status >= 300:
             raise StoreError(
-                f"{method} {path}: expected the server to take it, got {reply.status} "
-                f"{reply.data[:200].decode(errors='replace')}; look at the server's log."
+                f"{method} {path}: the server refused with {reply.status} "
+                f"{reply.data[:200].decode(errors='replace')}; look at its log."
             )
         return reply.data
 
@@ -132,14 +132,14 @@ def simulate(
     seed: int = 0,
     tell: Tell | None = None,
 ) -> list[Sat]:
-    """Let so many made-up listeners take the study, one after the other.
+    """Let this many simulated listeners take the study, one after the other.
 
     inattentive: the share that answers at random. d_prime: of ABX, instead of what the ear says.
     """
     if listeners < 1 or not 0.0 <= inattentive <= 1.0:
         raise InputError(
-            f"expected 1 listener or more and a share of inattentive ones from 0 to 1, got {listeners} and "
-            f"{inattentive}; mend them."
+            f"expected --listeners of 1 or more and --inattentive from 0 to 1, got {listeners} and "
+            f"{inattentive}."
         )
     hearing = Hearing(study, sounds_of(shelf, study), ear)
     wire = Wire(url)
@@ -179,7 +179,7 @@ def serving(app: ASGIApp, guard: ConnectionLimits | None = None) -> Iterator[str
     try:
         while not server.started:
             if not thread.is_alive():
-                raise StoreError("expected a server on 127.0.0.1, got none; see what it said above.")
+                raise StoreError("the server did not start; see its messages above.")
             time.sleep(0.01)
         port = server.servers[0].sockets[0].getsockname()[1]
         yield f"http://127.0.0.1:{port}"
@@ -209,4 +209,4 @@ def _sit(wire: Wire, person: Person, catalogue: Catalogue) -> int:
             "plays": dict(Counter(clips.keys())),
         }
         screen = Next.model_validate(wire.read("POST", f"/api/sessions/{token}/answers", answer)).screen
-    raise StoreError(f"expected an end within {MOST_SCREENS} screens, got none; look at the study.")
+    raise StoreError(f"the session did not end within {MOST_SCREENS} screens; check the study.")

@@ -1,7 +1,7 @@
-"""Made-up listeners: what someone who hears through a model of the ear would answer to each screen.
+"""Simulated listeners: what someone who hears through a model of the ear would answer to each screen.
 
-They stand in for people in dry runs. How far apart two clips lie, the ear says; all else is made up so that a
-study's analysis has something to find: how distances turn into ratings, how often a command is misheard.
+They replace people in dry runs. The ear says how different two clips are; everything else is invented so that
+a study's analysis has something to find: how distances turn into ratings, how often a command is misheard.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sottovoce.listening.study.study_file import ListeningStudy
 from sottovoce.perception.audible_budget import largest_distance, open_ear
 
 NAMED = 0.94
-"""Commands that people name rightly (Vadillo and Santana 2020, section 5.2.1)."""
+"""Share of commands that people name correctly (Vadillo and Santana 2020, section 5.2.1)."""
 CAREFUL = 0.98
 """Checks that someone who listens passes."""
 NATURAL, UNNATURAL, RATING_SPREAD = 4.4, 3.0, 0.8
@@ -75,7 +75,7 @@ class Hearing:
             return [load_clip(path, rate, id=path.stem, label="") for path in paths]
 
     def probability(self, jnds: float) -> float:
-        """P(heard) so many JNDs apart."""
+        """P(heard) at a distance in JNDs."""
         return float(self._ear.probability(torch.tensor([jnds * self._unit])))
 
     def changed(self, key: str) -> float | None:
@@ -93,9 +93,9 @@ class Hearing:
 class Person:
     """One made-up listener.
 
-    bias, noise: natural logarithms of a factor on every distance: a lasting one, and what wavers from screen
-    to screen. lapse: share of screens answered at random; 1 is someone who does not listen.
-    d_prime: of ABX, in place of what the ear says; None: the ear.
+    bias, noise: natural logarithms of a factor on every distance: a constant one, and the spread of a random
+    one per screen. lapse: share of screens answered at random; 1 is someone who does not listen. d_prime: of
+    ABX, in place of what the ear says; None: the ear.
     """
 
     hearing: Hearing
@@ -146,7 +146,7 @@ class _Answering:
                 return {}
             case protocol.Headphones():
                 return {"choice": self._quietest(screen.clips)}
-            case protocol.Attention():
+            case protocol.AttentionScreen():
                 return {"choice": self._word(self._key(screen.clip), screen.choices)}
             case protocol.Naming():
                 return self._name(self._key(screen.clip), screen.choices)

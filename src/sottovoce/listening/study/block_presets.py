@@ -35,7 +35,7 @@ TRACKS = 3
 @final
 @dataclass
 class Draft:
-    """A study in the making: clips by key, the files they come from, blocks, and what is to be told."""
+    """A draft of a study: clips by key, the files they come from, blocks, and notes for the researcher."""
 
     clips: dict[str, dict[str, Any]] = field(default_factory=dict)
     files: dict[str, Path] = field(default_factory=dict)
@@ -65,8 +65,9 @@ class Draft:
         """What was made of a clip, with the clip itself as its reference. condition: in place of its own."""
         if one.changed is None:
             raise InputError(
-                f"clip {one.clip!r}: expected something made from it to compare it with, got none; take "
-                "clips from an audit, or put them beside a folder clean/."
+                f"clip {one.clip!r}: expected a changed version to compare it with, got none; take clips "
+                "from an "
+                "audit, or a folder with clean/ and one folder per condition."
             )
         keep = ("cell", "success", "intensity", "language", "speaker")
         facts = {name: one.facts[name] for name in keep if name in one.facts}
@@ -79,17 +80,17 @@ class Draft:
 
 def draft(test: str, found: Sequence[Candidate] | Sequence[ChoicePair], *, limit: int | None, seed: int,
           directions: Sequence[str] = ()) -> Draft:  # fmt: skip
-    """The blocks of a test and the clips they play. limit: at most so many items."""
+    """The blocks of a test and the clips they play. limit: largest number of items."""
     if test != "v6" and test not in TESTS:
         raise UnknownName("test", test, ["v6", *TESTS])
     if limit is not None and limit < 1:
-        raise InputError(f"expected a limit of 1 or more, got {limit}; raise it.")
+        raise InputError(f"expected --limit of 1 or more, got {limit}.")
     draws = Draws(seed).turn("new", test)
     made = Draft()
     pairs = [one for one in found if isinstance(one, ChoicePair)]
     clips = [one for one in found if isinstance(one, Candidate)]
     if pairs and test not in ("preference", "closer"):
-        raise InputError(f"expected test preference or closer with pairs to compare, got {test}; change it.")
+        raise InputError(f"pairs to compare need --test preference or --test closer, got {test}.")
     if test == "v6":
         _draft_v6(made, clips, draws)
         return made
@@ -107,8 +108,9 @@ def _draft_naming(made: Draft, found: Sequence[Candidate], most: int, draws: Dra
     labels = sorted({one.label for one in found})
     if not 2 <= len(labels) <= MOST_CHOICES or "" in labels:
         raise InputError(
-            f"expected 2 to {MOST_CHOICES} labels to choose from, got {len(labels)}; naming is for words out "
-            "of a list: take clips with such labels, or another test."
+            f"--test naming needs 2 to {MOST_CHOICES} labels to choose from, got {len(labels)}; take clips "
+            "with "
+            "such labels, or another test."
         )
     changed = take_turns([one for one in found if one.changed is not None], most // 2, draws)
     heard = {one.clip for one in changed}
@@ -144,8 +146,9 @@ def _draft_closer(made: Draft, found: Sequence[Candidate], most: int, draws: Dra
         two = take_turns(group, 2, draws)
         if len(two) < 2:
             raise InputError(
-                f"clip {group[0].clip!r}: expected two things made from it, to ask which is closer, got one; "
-                "take an audit with two attacks or budgets, or pairs."
+                f"clip {group[0].clip!r}: --test closer needs two changed versions of it, got one; take an "
+                "audit "
+                "with two attacks or budgets, or pairs."
             )
         a, b = (made.add_changed(one) for one in two)
         items.append({"reference": made.add_clean(group[0]), "a": a, "b": b})
@@ -216,8 +219,8 @@ def _draft_v6(made: Draft, found: Sequence[Candidate], draws: Draws) -> None:
         own = _distinct([one for one in found if one.level == level], draws.turn(level))
         if len(own) <= NAMED // 2:
             raise InputError(
-                f"preset v6: expected {NAMED // 2 + 1} clips or more of level {level}, and "
-                f"{3 * (NAMED + COMPARED)} for all to be different, got {len(own)}; attack more clips."
+                f"preset v6 needs at least {NAMED // 2 + 1} successful clips of level {level} "
+                f"({3 * (NAMED + COMPARED)} if all are to be different), got {len(own)}; attack more clips."
             )
         if len(own) < NAMED:
             made.notes.append(

@@ -114,7 +114,7 @@ class BaseBlock(Strict, Generic[Item]):
     sets: lists of items by name, one list a listener; then there are no `items`.
     order: "shuffled", or "latin": conditions one after the other, in an order that is balanced over
     listeners.
-    break_after: a rest after every so many trials. teaching: items with feedback that come first and do not
+    break_after: trials between two breaks. teaching: items with feedback that come first and do not
     count. sentinels: items with a known answer, hidden among the others.
     """
 

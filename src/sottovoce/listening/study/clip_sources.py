@@ -77,7 +77,7 @@ def read_run(path: str | Path, level: str = "intensity") -> list[Candidate]:
     found = [_of_record(folder.path, record, level) for record in folder.records() if _is_heard(record)]
     if not found:
         raise InputError(
-            f"{path}: expected records with audio, got none; run the audit with audio: all, and let it end."
+            f"{path}: the run has no records with audio; run the audit with --audio all, and let it finish."
         )
     return found
 
@@ -129,7 +129,7 @@ def read_clips(path: str | Path) -> list[Candidate] | list[ChoicePair]:
         columns = set(_rows(place)[0])
         return _read_pairs(place) if {"reference", "a", "b"} <= columns else _read_table(place)
     if not place.is_dir():
-        got = "another kind of file" if place.exists() else "no such path"
+        got = "another kind of file" if place.exists() else "a path that does not exist"
         raise InputError(f"{place}: expected a folder of clips or a .csv file, got {got}; check the path.")
     clean = next((place / name for name in CLEAN_FOLDERS if (place / name).is_dir()), None)
     if clean is not None:
@@ -149,7 +149,8 @@ def _read_conditions(root: Path, clean: Path) -> Iterator[Candidate]:
             name = file.relative_to(folder).with_suffix("").as_posix()
             if name not in references:
                 raise InputError(
-                    f"{file}: expected a clip of the same name in {clean.name}/, got none; add or drop it."
+                    f"{file}: expected a clip of the same name in {clean.name}/, got none; add it there, or "
+                    "delete this one."
                 )
             label = name.partition("/")[0] if "/" in name else ""
             yield Candidate(
@@ -209,7 +210,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
                 for row in reader
             ]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: expected CSV in UTF-8, got other bytes ({error}); save it so.") from None
+        raise InputError(f"{path}: expected CSV in UTF-8 ({error}); save it in that encoding.") from None
     if not rows:
         raise InputError(
             f"{path}: expected a row for each clip or pair below the header, got none; add some."
@@ -241,7 +242,7 @@ def keep(found: Sequence[Candidate], conditions: Iterable[str]) -> list[Candidat
         parts = re.fullmatch(r"\s*([^<>=!]+?)\s*(>=|<=|!=|=|>|<)\s*(.*?)\s*", condition)
         if parts is None:
             raise InputError(
-                f"expected a condition such as level=high or snr>=30, got {condition!r}; write it so."
+                f"expected --where with a condition such as level=high or snr>=30, got {condition!r}."
             )
         name, sign, wanted = parts.groups()
         known = set[str]().union(*(one.names() for one in found))
@@ -250,7 +251,8 @@ def keep(found: Sequence[Candidate], conditions: Iterable[str]) -> list[Candidat
         kept = [one for one in kept if _meets(one.look_up(name), sign, wanted)]
     if not kept:
         raise InputError(
-            f"expected clips that meet {' and '.join(conditions)}, got none of {len(found)}; ask for less."
+            f"none of {len(found)} clips meets --where {' and '.join(conditions)}; drop or loosen a "
+            "condition."
         )
     return kept
 
@@ -261,7 +263,8 @@ def _meets(value: str | float | None, sign: str, wanted: str) -> bool:
             return value is not None and OPERATORS[sign](float(value), float(wanted))
         except ValueError:
             raise InputError(
-                f"expected numbers around {sign}, got {value!r} and {wanted!r}; use =."
+                f"--where: expected numbers around {sign}, got {value!r} {sign} {wanted!r}; compare texts "
+                "with =."
             ) from None
     same = str(value) == wanted
     if isinstance(value, float):
@@ -284,7 +287,7 @@ def leave_silence(found: Sequence[Candidate]) -> tuple[list[Candidate], int]:
 
 
 def take_turns(found: Sequence[Candidate], most: int, draws: Draws) -> list[Candidate]:
-    """At most so many candidates: new clips before known ones, then levels, labels and conditions in turn."""
+    """At most `most` candidates: new clips before known ones, then levels, labels and conditions in turn."""
     left = [found[place] for place in draws.generator("order").permutation(len(found)).tolist()]
     met = Counter[tuple[str, str]]()
     taken: list[Candidate] = []

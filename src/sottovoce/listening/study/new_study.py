@@ -50,10 +50,10 @@ HEAD = """\
 #   sottovoce listen simulate {name}
 #   sottovoce listen serve {name}
 #   sottovoce listen results {name}
-# Once people have answered, change neither this file nor its clips: the answers belong to these very ones.
+# Once people have answered, change neither this file nor its clips: the answers belong to this version.
 """
 ATTENTION = """\
-# A word to be heard in a sentence; who does not hear it is thanked and sent home. Add the clip below.
+# Attention test: a word to hear in a sentence; the study ends for who misses it. Add the clip below.
 # attention:
 # - {clip: sentence, choices: [river, window, garden], answer: window}
 """
@@ -66,15 +66,15 @@ COMPLETION = """\
 #   # link: https://www.mturk.com/mturk/externalSubmit?assignmentId={assignmentId}&code={code}
 """
 BLOCK = """\
-# One block a test: naming, abx, same-different, mushra, preference or closer, in this order.
+# One block per test: naming, abx, same-different, mushra, preference or closer, in this order.
 #   items: what trials are about; or sets: lists of which every listener gets one
-#   per_listener: so many of the items for each listener, in turn
+#   per_listener: number of items for each listener, in turn
 #   order: shuffled, or latin (conditions one after the other, their order balanced over listeners)
 #   teaching: items with feedback that come first; sentinels: items that nobody who listens gets wrong
-#   break_after: a rest after so many trials; title, instructions, question: other words than the usual
+#   break_after: a rest after this many trials; title, instructions, question: your own words
 """
 SENTINELS = """\
-# A listener with more wrong sentinels than this does not count; they are not told.
+# A listener with more wrong sentinels than this does not count; the listener does not learn of it.
 """
 
 
@@ -93,11 +93,11 @@ def write_study(
     """Write a study and copy its clips beside it; returns it as read again, and what to tell its owner."""
     place = expand(path, "study")
     if place.suffix not in (".yaml", ".yml"):
-        raise InputError(f"{place}: expected a name that ends in .yaml; rename it.")
+        raise InputError(f"{place}: expected a file name that ends in .yaml.")
     folder = place.with_name(f"{place.stem}-clips")
     if not force and (place.exists() or folder.exists()):
         there = place if place.exists() else folder
-        raise InputError(f"{there}: expected a new study, got one that is there; rename it, or add --force.")
+        raise InputError(f"{there} exists already; choose another name, or add --force to replace it.")
     made = draft(test, found, limit=limit, seed=seed, directions=directions)
     settings = {"title": title or TITLES[test], "seed": seed, "seats": seats}
     entries = {key: _entry(folder.name, key, made) for key in made.clips}
@@ -127,7 +127,7 @@ def _entry(folder: str, key: str, made: Draft) -> dict[str, Any]:
     source = made.files[key]
     if not source.is_file():
         raise InputError(
-            f"{source}: expected an audio file, got none; run the audit again, or drop the clip."
+            f"{source}: the audio file of a clip is missing; run the audit again, or leave the clip out."
         )
     return {"path": f"{folder}/{key}{source.suffix.lower()}", **made.clips[key]}
 
@@ -144,8 +144,8 @@ def _check_replaceable(place: Path, folder: Path, made: Draft) -> None:
     inside = [source for source in made.files.values() if folder.resolve() in source.resolve().parents]
     if inside:
         raise InputError(
-            f"{inside[0]}: expected clips from elsewhere, got one in {folder.name}, where copies go; give "
-            "the study another name."
+            f"{inside[0]}: this clip lies in {folder.name}, where copies are written; give the study another "
+            "name."
         )
     found = load(place).get("clips") if folder.exists() and place.exists() else None
     clips = [clip for clip in found.values() if isinstance(clip, dict)] if isinstance(found, dict) else []
@@ -153,8 +153,9 @@ def _check_replaceable(place: Path, folder: Path, made: Draft) -> None:
     for file in sorted(one for one in folder.rglob("*") if not one.is_dir()):
         if file.resolve() not in played:
             raise InputError(
-                f"{folder}: expected only clips of {place.name} in what is to be replaced, got {file.name}; "
-                "move it away, or give the study another name."
+                f"{folder}: --force replaces only clips of {place.name}, but there is {file.name}; move it "
+                "away, or "
+                "give the study another name."
             )
 
 
@@ -164,19 +165,22 @@ def _text(
     """The file, one entry after the other, each under its comment."""
     pieces: list[tuple[str, dict[str, Any]]] = [
         ("", {"title": settings["title"]}),
-        ("# Every order and draw hangs on it.\n", {"seed": settings["seed"]}),
-        ("# Listeners that the design is balanced over; more may come.\n", {"seats": settings["seats"]}),
+        ("# Seed of all orders and random choices.\n", {"seed": settings["seed"]}),
+        (
+            "# Number of listeners that the design is balanced for; more may come.\n",
+            {"seats": settings["seats"]},
+        ),
         ("# as-is, or matched: all clips of a block equally loud, by rms or lufs.\n", {"level": "as-is"}),
         ("", {"loudness": "rms"}),
         ("", {"consent": CONSENT}),
         ("", {"instructions": INSTRUCTIONS}),
-        ("# Begin with a noise to set the volume by.\n", {"volume": True}),
+        ("# Start with a noise to set the volume.\n", {"volume": True}),
         (
-            "# Noise of one 16-bit step, other in each slot: who compares files finds nothing.\n",
+            "# Noise of one 16-bit step, different in each slot: comparing files gives nothing away.\n",
             {"dither": False},
         ),
         (
-            "# Which of three tones is the quietest: not to be told over loudspeakers. Five of six pass.\n",
+            "# Which of three tones is the quietest: impossible over loudspeakers. Five of six pass.\n",
             {"headphones": {"trials": 6, "need": 5, "retries": 1, "fail": "end"}},
         ),
         (ATTENTION, {}),
@@ -185,11 +189,12 @@ def _text(
         (SENTINELS, {"wrong_sentinels": 0}),
     ]
     if test == "v6":
-        note = "# Vadillo and Santana (2020): nine experiments for two listeners each. It is checked.\n"
+        note = "# Vadillo and Santana (2020): nine experiments for two listeners each; blocks must match.\n"
         pieces.append((note, {"preset": "v6"}))
     pieces.append((BLOCK, {"blocks": made.blocks}))
     note = (
-        "# Paths count from this file. reference: the clip it was made from; level: the tranche it is in.\n"
+        "# Paths are relative to this file. reference: the clip it was made from; level: the group it is "
+        "in.\n"
     )
     pieces.append((note, {"clips": clips}))
     return (
@@ -245,7 +250,7 @@ def _doubt_anchors(study: ListeningStudy) -> Iterator[str]:
         if lowest / 2 <= STOP * high:
             yield (
                 f"clips at {lowest / 1000:g} kHz: the {high / 1000:g} kHz anchor sounds almost like the "
-                "reference, so that post-screening may leave out everybody; take clips at 32 kHz or more, or "
+                "reference, so that post-screening may exclude everybody; take clips at 32 kHz or more, or "
                 "anchors_hz: [3500]"
             )
 

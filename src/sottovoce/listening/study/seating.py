@@ -73,9 +73,9 @@ class Dealt(NamedTuple):
 
 
 def lay_out(study: ListeningStudy, seat: int) -> list[Planned]:
-    """All trials of one listener, in order. Seats past `study.seats` go on in the same way."""
+    """All trials of one listener, in order. Seats past `study.seats` continue in the same way."""
     if seat < 0:
-        raise InputError(f"expected a seat of 0 or more, got {seat}; count from 0.")
+        raise InputError(f"expected a seat of 0 or more, got {seat}.")
     trials = [
         (number, planned)
         for number, block in enumerate(study.blocks)
@@ -208,7 +208,7 @@ def _plan_abx(study: ListeningStudy, dealt: Dealt, offset: int) -> Planned:
     key: str = dealt.item
     reference = study.clips[key].reference
     if reference is None:
-        raise InputError(f"clip {key!r}: expected a reference, as it is in an ABX, got none; add it.")
+        raise InputError(f"clip {key!r}: an ABX test needs its reference; add `reference: ID`.")
     clean, choice = ABX_SIDES[(dealt.rank + dealt.turn + offset) % 4]
     roles = {"a": key, "b": key, clean: reference}
     roles["x"] = roles[choice]

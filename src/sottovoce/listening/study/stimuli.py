@@ -121,7 +121,7 @@ def _load(study: ListeningStudy, key: str) -> Raw:
     try:
         rate = int(soundfile.info(path).samplerate)
     except soundfile.SoundFileError as error:
-        raise InputError(f"clip {key!r}: expected audio at {path}, got {error}; check the file.") from None
+        raise InputError(f"clip {key!r}: cannot read audio from {path}: {error}; check the file.") from None
     clip = load_clip(path, rate, id=key, label="")
     return Raw(to_pcm(clip.waveform.double().numpy()), rate, key)
 
@@ -239,8 +239,7 @@ def _render(clip: Raw, direction: str, strengths: Sequence[float], seed: int, fo
         found: Array = np.load(path, mmap_mode="r")
     except (OSError, ValueError) as error:
         raise StoreError(
-            f"{path}: expected rendered clips, or a folder to write them to, got {error}; free some space, "
-            "or delete the file."
+            f"{path}: cannot read or write rendered clips: {error}; free some space, or delete the file."
         ) from None
     return found
 

@@ -1,4 +1,4 @@
-"""What a study file promises and its clips must keep: each mistake one sentence, before anybody listens."""
+"""Checks of a study and its clips before anybody listens: each mistake is one sentence."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _check_names(study: ListeningStudy) -> None:
             raise InputError(f"{place}: {UnknownName('clip', key, study.clips)}")
     for key, clip in study.clips.items():
         if clip.reference == key:
-            raise InputError(f"clip {key!r}: expected another clip as reference, got itself; leave it out.")
+            raise InputError(f"clip {key!r}: it is its own reference; name another clip, or leave it out.")
     questions = Counter(question.name for question in study.questionnaire)
     for name, times in questions.items():
         if times > 1:
@@ -86,8 +86,8 @@ def _check_names(study: ListeningStudy) -> None:
     for question in study.questionnaire:
         if (question.kind == "choice") != bool(question.choices):
             raise InputError(
-                f"question {question.name!r}: expected choices with kind: choice and with no other, got "
-                f"{len(question.choices)} with {question.kind}; mend it."
+                f"question {question.name!r}: kind: choice needs choices, and other kinds have none; got "
+                f"{len(question.choices)} with kind: {question.kind}."
             )
 
 
@@ -111,7 +111,7 @@ def _check_labels(study: ListeningStudy, block: Block, place: str) -> None:
 
 
 def _check_sides(study: ListeningStudy, block: Block, place: str) -> None:
-    """What stands side by side differs, and has a row of its own in the results."""
+    """Clips that are compared differ, and each has a row of its own in the results."""
     for item in [*block.all_items(), *extras(block)]:
         if isinstance(item, ClipPair) and item.a == item.b:
             raise InputError(f"{place}: expected two clips in a pair, got {item.a!r} twice; change one.")
@@ -132,7 +132,7 @@ def _check_rack(study: ListeningStudy, rack: Rack, place: str) -> None:
     for key in rack.clips:
         condition = study.clips[key].condition.strip()
         if key == rack.reference:
-            raise InputError(f"{place}: expected other clips, as it joins by itself, got it again; drop it.")
+            raise InputError(f"{place}: the reference joins by itself; leave it out of the clips.")
         if key in seen.values():
             raise InputError(f"{place}: expected every clip once, got {key!r} twice; drop one.")
         if not condition:
@@ -142,8 +142,8 @@ def _check_rack(study: ListeningStudy, rack: Rack, place: str) -> None:
             )
         if condition in reserved:
             raise InputError(
-                f"{place}: expected conditions other than {', '.join(sorted(reserved))}, which join by "
-                f"themselves, got {condition!r} of clip {key!r}; rename it."
+                f"{place}: {', '.join(sorted(reserved))} are added automatically, so no clip may have such a "
+                f"condition, got {condition!r} of clip {key!r}; rename it."
             )
         if condition in seen:
             raise InputError(
@@ -154,7 +154,7 @@ def _check_rack(study: ListeningStudy, rack: Rack, place: str) -> None:
 
 
 def _groups(study: ListeningStudy, block: Block) -> Iterator[list[str]]:
-    """Clips of a block that stand side by side on a screen."""
+    """Clips of a block that are compared on a screen."""
     for item in [*block.all_items(), *extras(block)]:
         keys = keys_of(item)
         if isinstance(block, AbxBlock):
@@ -170,7 +170,7 @@ def _check_shapes(study: ListeningStudy, block: Block, place: str, shapes: Mappi
                 one, two = shapes[first][place_of], shapes[other][place_of]
                 if one != two:
                     raise InputError(
-                        f"{place}: expected clips of one length and rate to compare, got {one} {unit} of "
+                        f"{place}: clips to compare must have the same length and rate, got {one} {unit} of "
                         f"{first!r} and {two} of {other!r}; cut or resample one of them."
                     )
     rates = {shapes[key].sample_rate: key for key in block_keys(study, block)}
@@ -185,8 +185,8 @@ def _check_shapes(study: ListeningStudy, block: Block, place: str, shapes: Mappi
         for hz in block.anchors_hz:
             if 2 * STOP * hz > rate:
                 raise InputError(
-                    f"{place}: expected anchors of at most {int(rate / 2 / STOP)} Hz, as clips have "
-                    f"{rate} Hz, got {hz}; drop it, as `anchors_hz: [3500]` does."
+                    f"{place}: expected anchors of at most {int(rate / 2 / STOP)} Hz for clips at "
+                    f"{rate} Hz, got {hz}; leave it out, for example `anchors_hz: [3500]`."
                 )
 
 
@@ -229,7 +229,7 @@ def _clip_items(items: Any) -> list[str]:
 
 
 def _unlike(expected: str, got: str) -> InputError:
-    return InputError(f"preset v6: expected {expected}, got {got}; mend it, or drop the preset.")
+    return InputError(f"preset v6: expected {expected}, got {got}; change it, or leave `preset` out.")
 
 
 def _some(values: set[str]) -> str:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
+from sottovoce.core.files.expected_values import expected
 from sottovoce.core.files.yaml_reader import Entries, StrictLoader, parse_entries, read_yaml
 from sottovoce.errors import InputError, UnknownName
 from sottovoce.listening.session.protocol import Long, Question, Text
@@ -40,7 +41,7 @@ class HeadphoneCheck(Strict):
     """The antiphase check (Woods et al. 2017): which of three tones is the quietest.
 
     trials: in a row; need: right ones to pass; retries: rows more for those who do not.
-    fail: whether who fails is thanked and sent home, or goes on with a note.
+    fail: whether the study ends for those who fail, or continues with a note.
     """
 
     trials: Annotated[int, Field(ge=1, le=24)] = 6
@@ -75,7 +76,7 @@ class AttentionCheck(Strict):
 
 
 class Completion(Strict):
-    """What a listener is told at the end.
+    """The text and code that a listener gets at the end.
 
     code: one for all; a code of their own where it is left out. screened_code: for those who fail a check.
     link: where to go back to. `{code}` and what the listener came with, such as `{PROLIFIC_PID}` or
@@ -106,18 +107,18 @@ class Completion(Strict):
         # What is filled in comes from the listener's address bar: it must not choose where they are sent.
         if parts.scheme not in ("https", "http") or not parts.netloc or "{" in parts.netloc:
             raise InputError(
-                f"expected a link that starts with https:// and a host that is spelled out, got {link!r}; "
-                "put {names} behind the host"
+                f"expected a link that starts with https:// and a host name without braces, got {link!r}; "
+                "put {names} after the host"
             )
         if not all(name.isidentifier() and not more for name, more in fields):
-            raise InputError(f"expected names such as {{PROLIFIC_PID}} in the link, got {link!r}; mend them")
+            raise InputError(f"expected names such as {{PROLIFIC_PID}} in the link, got {link!r}")
         return link
 
 
 class ListeningStudy(Strict):
     """A whole study.
 
-    seed: every order and draw hangs on it. seats: listeners that the design is balanced over.
+    seed: of all orders and draws. seats: number of listeners that the design is balanced for.
     level: clips as they are, or all made equally loud; loudness: by RMS, or by LUFS (ITU-R BS.1770).
     volume: begin with setting the volume. dither: noise of one 16-bit step, of its own in each slot.
     wrong_sentinels: how many a listener may have and still count.
@@ -166,7 +167,7 @@ class ListeningStudy(Strict):
 
     @property
     def digest(self) -> str:
-        """Stands for the study and the sound of its clips, wherever these lie: 64 hex digits."""
+        """A hash of the study and the sound of its clips, wherever these are stored: 64 hex digits."""
         names = {
             key: clip.model_copy(update={"path": Path(clip.path).name}) for key, clip in self.clips.items()
         }
@@ -201,7 +202,7 @@ def expand(path: str | Path, place: str) -> Path:
         return Path(path).expanduser()
     except RuntimeError:
         raise InputError(
-            f"{place}: expected a path, got {str(path)!r}, whose user is not known; write it out."
+            f"{place}: expected a path, got {str(path)!r} of an unknown user; write the full path."
         ) from None
 
 
@@ -226,7 +227,7 @@ def make_study(content: Mapping[str, Any], place: str = "study") -> ListeningStu
         line = content.line_of(parts) if isinstance(content, Entries) else None
         what = first["msg"].removeprefix("Value error, ")
         if first["type"] != "value_error":
-            what = f"{what}, got {_short(first['input'])}; mend it"
+            what = f"{expected(first)}, got {_short(first['input'])}"
         at = f" (line {line})" if line is not None else ""
         raise InputError(f"{place}{', ' if where else ''}{where}: {what.rstrip('.')}{at}.") from None
 
@@ -244,7 +245,7 @@ def load(path: Path) -> Entries:
 
 
 def parse(text: str, path: Path) -> Entries:
-    """What a text holds that is to stand in a study file."""
+    """The entries of a text that is to be a study file."""
     return parse_entries(text, path, *FORM, Loader)
 
 

@@ -39,7 +39,7 @@ def to_wav(samples: Pcm, sample_rate: int, frames: int) -> bytes:
     """A PCM WAV of exactly `frames`, zeros at the end: two of one rate, channels and frames differ in samples
     alone. samples: `(time,)`, or `(time, channels)`."""
     if len(samples) > frames:
-        raise InputError(f"expected at most {frames} samples, got {len(samples)}; pad to the longest.")
+        raise InputError(f"expected at most {frames} samples, got {len(samples)}.")
     channels = 1 if samples.ndim == 1 else samples.shape[1]
     wide = 2 * channels
     sound = np.ascontiguousarray(samples, dtype="<i2").tobytes()
@@ -52,8 +52,8 @@ def to_wav(samples: Pcm, sample_rate: int, frames: int) -> bytes:
 def dither(wav: bytes, secret: bytes) -> bytes:
     """A file of `to_wav` in which no sample, silence included, is more than one 16-bit step off.
 
-    The same secret gives the same noise. It is drawn by SHAKE: who finds the noise where a clip is silent
-    cannot go on from there to the rest.
+    The same secret gives the same noise. It is drawn by SHAKE, so that the noise in a silent stretch does not
+    reveal the rest of it.
     """
     samples = np.frombuffer(wav, dtype="<i2", offset=HEADER_BYTES)
     noise = DITHER[np.frombuffer(shake_128(secret).digest(len(samples)), dtype=np.uint8)]

@@ -38,14 +38,21 @@ PEOPLE = 30
 @final
 @dataclass(frozen=True, kw_only=True)
 class Noise(Degradation):
-    """Noise added at an SNR that is exact for each clip over its own length; of linear strength in dB.
+    """Noise of one of five kinds, at an SNR that is exact for each clip over its own length.
 
-    kind: white (Gaussian, without DC), pink (-3 dB an octave, without DC), applause, water-drops or room.
-        The last three are synthesised by recipes, below 8 kHz, where no recording is given.
-    snr_db: the clip's energy over that of the noise, in decibels. Half a 16-bit step stands in for the RMS
-        of a clip of zeros.
-    file: a recording, or a folder of which each clip gets one: cut from a drawn place, or played again and
-        again where it is too short. Not for white and pink noise.
+    strength: 0 to 100, linear in dB: 66 to 2 dB SNR; 50 where neither this nor snr_db is given.
+    kind: "white" (Gaussian) or "pink" (-3 dB an octave), both without DC; "applause", "water-drops" or
+        "room", synthesised below 8 kHz where no recording is given.
+    snr_db: energy of the clip over that of the noise in dB; a clip of zeros counts as half a 16-bit step
+        loud.
+    file: path of a recording, or of a folder of which each clip gets one: cut at a random place, or repeated
+        where it is too short. Not for white and pink noise.
+
+    >>> clips = sv.testing.example_clips(16000)
+    >>> noisy = sv.defenses.Noise(kind="pink", snr_db=20)(clips, draws=sv.Draws(0))
+    >>> noise = (noisy.waveforms - clips.waveforms).norm(dim=1)
+    >>> (20 * (clips.length_l2 / noise).log10()).round().tolist()  # SNR of each clip in dB
+    [20.0, 20.0, 20.0, 20.0]
     """
 
     kind: Kind = "white"
@@ -61,8 +68,8 @@ class Noise(Degradation):
             return
         if self.kind not in RECIPES:
             raise InputError(
-                f"expected no file for {self.kind} noise, which is drawn, got {self.file!r}; leave it out, "
-                "or take kind room."
+                f"file: {self.kind} noise is synthesised and takes no recording, got {self.file!r}; leave "
+                "file out, or set kind=room."
             )
         list_files(self.file)
 
@@ -72,16 +79,17 @@ class Noise(Degradation):
             piece = make_noise(self.kind, self.file, draws.key(name), length, batch.sample_rate)
             noise[row, :length] = piece.to(noise)
         ratio = 10.0 ** (-self.asked / 20.0)
-        # float64, so that the last bit of the level does not hang on how wide the batch is.
+        # float64, so that the last bit of the level does not depend on how wide the batch is.
         loudness = torch.linalg.vector_norm(batch.waveforms.double(), dim=1, keepdim=True)
         silence = SILENCE * batch.lengths.to(loudness).sqrt()[:, None]
-        return batch.waveforms + (ratio * loudness.maximum(silence) * noise).to(batch.waveforms)
+        found: Tensor = batch.waveforms + (ratio * loudness.maximum(silence) * noise).to(batch.waveforms)
+        return found
 
 
 # A clip is heard at many strengths in a row, always with the same noise.
 @lru_cache(maxsize=64)
 def make_noise(kind: Kind, file: str | None, key: int, samples: int, sample_rate: int) -> Tensor:
-    """Noise of unit length (its energy is 1), `(time,)` float32; all of it hangs on the key."""
+    """Noise of unit length (its energy is 1), `(time,)` float32; all of it depends on the key."""
     source = Generator(Philox(key=key))
     if kind == "white":
         sound = source.standard_normal(samples)
@@ -97,9 +105,7 @@ def make_noise(kind: Kind, file: str | None, key: int, samples: int, sample_rate
         sound = cut(to_rate(made, recipes.SAMPLE_RATE, sample_rate), samples, source.random())
     length = float(np.linalg.norm(sound))
     if not length > 0:
-        raise InputError(
-            f"expected a clip that noise without DC fits into, got {samples} samples; drop such clips."
-        )
+        raise InputError(f"a clip of {samples} samples is too short for noise without DC; drop such clips.")
     return torch.from_numpy((sound / length).astype(np.float32))
 
 

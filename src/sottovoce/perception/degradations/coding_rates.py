@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -25,7 +26,7 @@ _ENCODER_GAIN = 0.95
 @final
 @dataclass(frozen=True, kw_only=True)
 class Mp3Coding(Degradation):
-    """MP3 at a constant bit rate, there and back, aligned; of logarithmic strength, most at the lowest.
+    """MP3 at a constant bit rate, encoded and decoded, aligned; of logarithmic strength, most at the lowest.
 
     MP3 knows a few rates at each sample rate, 8 to 160 kbit/s at 16 kHz and 32 to 320 at 44.1 kHz: the
     nearest of them, by ratio, is taken. The encoder (LAME) turns everything down to 95 %; that is undone, so
@@ -55,7 +56,7 @@ class Mp3Coding(Degradation):
 @final
 @dataclass(frozen=True, kw_only=True)
 class MuLawCoding(Degradation):
-    """Mu-law companding to a few levels, there and back; of logarithmic strength, least at most levels.
+    """Mu-law companding to a few levels, encoded and decoded; of logarithmic strength, least at most levels.
 
     The paper's "1 to 60 bits" are read as levels; 3 is the fewest that hold a sound and silence. There are as
     many above zero as below, an odd number in all: the nearest is taken, 59 for 60. They span the clip's own
@@ -86,6 +87,7 @@ def odd_levels(levels: float) -> int:
 
 def nearest_kbps(kbps: float, sample_rate: int) -> int:
     """The bit rate of MP3 at a sample rate whose ratio to the one asked for is nearest to 1."""
+    known: Sequence[int]
     if sample_rate in (32000, 44100, 48000):
         known = _FULL
     elif sample_rate in (16000, 22050, 24000):
@@ -94,7 +96,7 @@ def nearest_kbps(kbps: float, sample_rate: int) -> int:
         known = _HALF[:8]
     else:
         raise InputError(
-            f"expected a sample rate of MP3 (8, 11.025, 12, 16, 22.05, 24, 32, 44.1 or 48 kHz), got "
-            f"{sample_rate} Hz; resample."
+            f"mp3 works at 8, 11.025, 12, 16, 22.05, 24, 32, 44.1 or 48 kHz, got clips at {sample_rate} Hz; "
+            "resample them."
         )
     return min(known, key=lambda one: abs(math.log(one / kbps)))

@@ -16,15 +16,20 @@ from sottovoce.core.draws import Draws
 from sottovoce.perception.degradations.degradation import Degradation, Range
 
 GAP_SECONDS = 0.02
-"""Of a dropout: a packet of telephony."""
+"""The length of a dropout: a packet of telephony."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Pops(Degradation):
-    """Single samples at random places replaced by the clip's peak, up or down; of logarithmic strength.
+    """Clicks: samples at random places are replaced by the clip's peak, positive or negative.
 
-    percent: of the clip's samples; at least one sample.
+    strength: 0 to 100, logarithmic: 0.01 to 10 %; 50 where neither this nor percent is given.
+    percent: share of the clip's samples, up to 100; at least one sample.
+
+    >>> clip = sv.AudioBatch.of([[0.125, 0.25, -0.5, 0.25]], sample_rate=16000)
+    >>> sv.defenses.Pops(percent=100)(clip, draws=sv.Draws(0)).waveforms.abs().tolist()
+    [[0.5, 0.5, 0.5, 0.5]]
     """
 
     percent: float | None = None
@@ -51,12 +56,18 @@ class Pops(Degradation):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Dropouts(Degradation):
-    """Gaps of silence, 20 ms each or shorter, at random places; of logarithmic strength.
+    """Gaps of silence of up to 20 ms at random places, as of lost packets.
 
-    A clip is parted into packets of 20 ms. They fall out one after the other in a drawn order until as many
-    samples are gone as were asked for; of the last packet only a part goes.
+    A clip is divided into packets of 20 ms. They are lost one after the other, in random order, until as many
+    samples are gone as asked for; of the last packet only a part is.
 
-    percent: of the clip's samples; at least one sample.
+    strength: 0 to 100, logarithmic: 0.01 to 20 %; 50 where neither this nor percent is given.
+    percent: share of the clip's samples, up to 100; at least one sample.
+
+    >>> clip = sv.AudioBatch.of([[0.5] * 1000], sample_rate=16000)
+    >>> lossy = sv.defenses.Dropouts(percent=20)(clip, draws=sv.Draws(0))
+    >>> int((lossy.waveforms == 0).sum())
+    200
     """
 
     percent: float | None = None
@@ -75,7 +86,7 @@ class Dropouts(Degradation):
 
 
 def _packets(source: np.random.Generator, length: int, gap: int) -> NDArray[np.int64]:
-    """All samples of a clip in the order in which they fall out."""
+    """All samples of a clip in the order in which they are lost."""
     starts = source.permutation(-(-length // gap)) * gap
     places: NDArray[np.int64] = (starts[:, None] + np.arange(gap)).ravel()
     return places[places < length]

@@ -90,15 +90,21 @@ class Chain(Transform):
 class Direction:
     """At most one degradation of each category, in an order: a path away from a clip, along its strength.
 
-    All members have the same strength. What is random hangs on the draws and the clip's id alone, so the same
-    draws give the same noise at every strength. `str` writes it down, `parse` reads it back.
+    All members have the same strength. What is random depends only on the draws and the clip's id, so the
+    same draws give the same noise at every strength. `str` writes it down, `parse` reads it back.
+
+    >>> direction = sv.ears.Direction.parse("pink+drr")
+    >>> clips = sv.testing.example_clips(16000)
+    >>> slight, strong = (direction.at(strength)(clips, draws=sv.Draws(0)) for strength in (10, 50))
+    >>> bool(((strong.waveforms - clips.waveforms).norm() > (slight.waveforms - clips.waveforms).norm()))
+    True
     """
 
     names: tuple[str, ...]
 
     def __post_init__(self) -> None:
         if not self.names:
-            raise InputError(f"expected a degradation or more, got none; known: {', '.join(MAKERS)}.")
+            raise InputError(f"expected at least one degradation, got none; known: {', '.join(MAKERS)}.")
         for name in self.names:
             if name not in MAKERS:
                 raise UnknownName("degradation", name, MAKERS)
@@ -113,7 +119,7 @@ class Direction:
     def draw(cls, draws: Draws, name: str, *, among: Collection[str] | None = None) -> Direction:
         """The direction of a named thing, such as a pair of clips.
 
-        As many categories as chance wants, each number being as likely; of each any member, in any order.
+        The number of categories is drawn evenly, then the categories, a member of each, and their order.
         among: the degradations to draw from; all where it is not given.
         """
         unknown = sorted(set(among or ()) - set(MAKERS))
@@ -122,7 +128,10 @@ class Direction:
         pools = [[one for one in known if among is None or one in among] for known in CATEGORIES.values()]
         pools = [pool for pool in pools if pool]
         if not pools:
-            raise InputError("expected degradations to draw from, got none; name some, or leave it out.")
+            raise InputError(
+                "expected at least one degradation to draw from, got none; name some, or leave the setting "
+                "out for all."
+            )
         source = draws.turn("direction").generator(name)
         chosen = source.permutation(len(pools))[: source.integers(1, len(pools) + 1)]
         return cls(tuple(pools[place][source.integers(len(pools[place]))] for place in chosen.tolist()))

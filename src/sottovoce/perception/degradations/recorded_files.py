@@ -24,7 +24,9 @@ def list_files(place: str) -> tuple[Path, ...]:
     """The file itself, or the audio files in a folder by name."""
     path = Path(place)
     if not path.exists():
-        raise InputError(f"{path}: expected an audio file or a folder of them, got nothing; check the path.")
+        raise InputError(
+            f"{path}: expected an audio file or a folder of them, but nothing is there; check the path."
+        )
     found = (
         tuple(sorted(one for one in path.iterdir() if one.suffix.lower() in SUFFIXES))
         if path.is_dir()

@@ -51,13 +51,18 @@ class Reverb(Degradation):
 @final
 @dataclass(frozen=True, kw_only=True)
 class ReverbRatio(Reverb):
-    """Reverberation of an exact DRR; of linear strength in dB.
+    """Reverberation with an exact direct-to-reverberant ratio (DRR), at the level (RMS) of the clip.
 
-    drr_db: energy of the direct path (its first 2.5 ms) over that of the whole tail, in decibels.
-    rt60_seconds: decay time of the synthetic tail; where it is not given, each clip draws one between 0.2
-        and 1 s.
-    file: a recorded response, or a folder of which each clip gets one. What lies before its peak is cut off,
-        its tail is scaled to the ratio, its decay stays.
+    strength: 0 to 100, linear in dB: a DRR of 65 to -27 dB; 50 where neither this nor drr_db is given.
+    drr_db: energy of the direct path (the first 2.5 ms) over that of the tail, in dB.
+    rt60_seconds: decay time of the synthetic tail in s; where it is not given, each clip draws 0.2 to 1 s.
+    file: path of a recorded impulse response, or of a folder of which each clip gets one. What lies before
+        its peak is cut off and its tail is scaled to the ratio; its decay stays.
+
+    >>> clips = sv.testing.example_clips(16000)
+    >>> wet = sv.defenses.ReverbRatio(drr_db=0, rt60_seconds=0.5)(clips, draws=sv.Draws(0))
+    >>> bool(torch.allclose(wet.length_l2, clips.length_l2))  # the level stays
+    True
     """
 
     drr_db: float | None = None
@@ -72,7 +77,7 @@ class ReverbRatio(Reverb):
             _check_rt60(self.rt60_seconds)
         if self.file is not None and self.rt60_seconds is not None:
             raise InputError(
-                f"expected a file or rt60_seconds, got both ({self.file!r} and {self.rt60_seconds}); drop "
+                f"file and rt60_seconds exclude each other, got {self.file!r} and {self.rt60_seconds}; drop "
                 "one: a recorded response keeps its own decay."
             )
         if self.file is not None:
@@ -92,11 +97,17 @@ class ReverbRatio(Reverb):
 @final
 @dataclass(frozen=True, kw_only=True)
 class ReverbTime(Reverb):
-    """Reverberation of an exact RT60; of logarithmic strength in seconds.
+    """Reverberation with an exact decay time (RT60), at the level (RMS) of the clip.
 
-    rt60_seconds: the time in which the synthetic tail falls by 60 dB.
-    drr_db: energy of the direct path over that of the tail, in decibels; where it is not given, 20 dB at
-        0.05 s and 3 dB less with every doubling of the time: the tail starts equally loud.
+    strength: 0 to 100, logarithmic: 0.05 to 8 s; 50 where neither this nor rt60_seconds is given.
+    rt60_seconds: the time in s in which the synthetic tail decays by 60 dB.
+    drr_db: energy of the direct path over that of the tail in dB; where it is not given, 20 dB at 0.05 s and
+        3 dB less with every doubling of the time, so that the tail starts equally loud.
+
+    >>> clips = sv.testing.example_clips(16000)
+    >>> wet = sv.defenses.ReverbTime(rt60_seconds=0.5)(clips, draws=sv.Draws(0))
+    >>> bool(torch.allclose(wet.length_l2, clips.length_l2))  # the level stays
+    True
     """
 
     rt60_seconds: float | None = None
@@ -109,7 +120,7 @@ class ReverbTime(Reverb):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.drr_db is not None and not math.isfinite(self.drr_db):
-            raise InputError(f"expected drr_db as a number of decibels, got {self.drr_db}; 10 is usual.")
+            raise InputError(f"drr_db: expected a finite number of decibels, got {self.drr_db}; 10 is usual.")
 
     def responses(self, batch: AudioBatch, draws: Draws) -> Tensor:
         drr_db = self.drr_db
@@ -159,7 +170,8 @@ def _recorded(batch: AudioBatch, draws: Draws, file: str, drr_db: float) -> Tens
         direct, tail = float((response[:late] ** 2).sum()), float((response[late:] ** 2).sum())
         if not tail > 0:
             raise InputError(
-                f"{path}: expected a response with a tail after its first 2.5 ms, got none; name another."
+                f"{path}: expected an impulse response with a tail after its first 2.5 ms, got none; name "
+                "another file."
             )
         response[late:] *= math.sqrt(direct / tail * 10.0 ** (-drr_db / 10.0))
         rows[row, : len(response)] = torch.from_numpy(response[:width])
@@ -174,4 +186,4 @@ def _late(sample_rate: int) -> int:
 def _check_rt60(seconds: float) -> None:
     low, high = ReverbTime.range.legal
     if not low <= seconds <= high:
-        raise InputError(f"expected rt60_seconds from {low:g} to {high:g} s, got {seconds}; 0.5 is usual.")
+        raise InputError(f"rt60_seconds: expected {low:g} to {high:g} s, got {seconds}; 0.5 is usual.")

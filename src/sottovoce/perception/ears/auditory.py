@@ -1,9 +1,9 @@
 """An ear made of published psychoacoustics: the peripheral ear and the detection step of ITU-R BS.1387.
 
-It stands in for a listener where no answers of people can be had; what comes of it is simulated. After the
+It replaces a listener where there are no answers of people; what it says is simulated. It follows the
 FFT-based ear model of BS.1387-1 (Annex 2): the weighting of the outer and middle ear, bands a quarter of a
 Bark wide, internal noise, spreading that grows with the level, forward smearing, and the just noticeable step
-s(L) of an excitation. What is not after it, and why, stands at `Auditory`.
+s(L) of an excitation. Where it differs, and why, is in the docstring of `Auditory`.
 """
 
 from __future__ import annotations
@@ -44,30 +44,38 @@ NEPER = math.log(10.0) / 10.0
 @final
 @dataclass(frozen=True, kw_only=True)
 class Auditory(Ear):
-    """Differences of excitation, counted in just noticeable steps; a distance of 1 is heard with P = 0.5.
+    """An ear of published psychoacoustics (ITU-R BS.1387); at a distance of 1 half of all listeners notice.
+
+    It counts differences of excitation in just noticeable steps:
 
     - In a band the ear averages squared steps over 0.2 s. A lasting step counts in full, a fluctuation about
-      it for less: a listener keeps levels in mind, and not the course of every frame.
-    - Over frequency the evidence adds up as independent chances do, 1 - 0.5^(mean of q^b), the mean over the
-      24 Bark of hearing.
+      it for less, because a listener remembers levels and not the course of every frame.
+    - Over frequency the evidence adds up as independent probabilities do, 1 - 0.5^(mean of q^b), the mean
+      over the 24 Bark of hearing.
     - Over time the strongest moment and the clip's mean count alike (`pool_over_time`).
-    - A tone keeps its level when it spreads, and internal noise comes after spreading, as in the filter bank
-      of BS.1387: in its FFT model a tone loses 13 dB and is heard in quiet from 16 dB SPL on.
+    - A tone keeps its level when it spreads, and internal noise is added after spreading, as in the filter
+      bank of BS.1387: in its FFT model a tone loses 13 dB and is heard in quiet from 16 dB SPL on.
     - A step is taken at the louder of both excitations, so that the clips can change places, and a listener
       who compares two clips from memory needs a larger one (`memory_db`; Durlach & Braida 1969).
 
-    `fluctuation`, `memory_db` and the mean over 24 Bark are choices of this model, made so that thresholds
-    of tones in noise and of changes of level come out near published ones; ratings of codecs played no part.
-    What comes out: a tone of 1 kHz is heard in quiet at 8 dB SPL, in white noise 2 to 3 dB below the level of
-    its critical band; a change of level from 1.9, 1.2 and 0.7 dB on for a tone of 40, 60 and 80 dB SPL, and
-    from 0.8 dB on for white noise of 60 dB SPL. Phase is not heard, and less than by people what passes
-    within a frame or two: gaps of a few milliseconds, fast modulation.
+    `fluctuation`, `memory_db` and the mean over 24 Bark are choices of this model, made so that thresholds of
+    tones in noise and of changes of level come out near published ones; ratings of codecs were not used. What
+    to expect: a tone of 1 kHz is heard in quiet at 8 dB SPL, in white noise 2 to 3 dB below the level of its
+    critical band; a change of level from 1.9, 1.2 and 0.7 dB on for a tone of 40, 60 and 80 dB SPL, and from
+    0.8 dB on for white noise of 60 dB SPL. Phase is not heard; events within a frame or two, such as gaps of
+    a few milliseconds and fast modulation, are heard less than by people.
 
-    full_scale_db: sound pressure level of a sine of amplitude 1, 92 as in BS.1387: speech of an RMS of -25
-        dB re. full scale is played at 70 dB SPL. Clips at 8 kHz or more.
-    exponent: b, the steepness of detection; BS.1387 has 4 and 6.
-    fluctuation: what a squared fluctuation weighs beside a squared lasting step, 0 to 1.
-    memory_db: what memory adds to the just noticeable step, as variances add.
+    full_scale_db: sound pressure level in dB SPL of a sine of amplitude 1, 40 to 120; 92 as in BS.1387 plays
+        speech of an RMS of -25 dB re. full scale at 70 dB SPL. Clips at 8 kHz or more.
+    exponent: b, the steepness of detection, 2 or more; BS.1387 has 4 and 6.
+    fluctuation: weight of a squared fluctuation against a squared lasting step, 0 to 1.
+    memory_db: what memory adds to the just noticeable step in dB, as variances add; 0 or more.
+
+    >>> ear, clips = sv.ears.Auditory(), sv.testing.example_clips(16000)
+    >>> bool(ear.distance(clips, clips).max() < 1e-6)  # equal clips
+    True
+    >>> ear.probability(torch.tensor([0.0, 1.0])).tolist()
+    [0.0, 0.5]
     """
 
     name: ClassVar[str] = "auditory"
@@ -81,13 +89,13 @@ class Auditory(Ear):
     def __post_init__(self) -> None:
         if not 40.0 <= self.full_scale_db <= 120.0:
             raise InputError(
-                f"expected full_scale_db from 40 to 120, got {self.full_scale_db}; give the sound pressure "
-                "level of a full-scale sine."
+                f"full_scale_db: expected 40 to 120, got {self.full_scale_db}; give the sound pressure level "
+                "of a full-scale sine in dB."
             )
         if not (self.exponent >= 2.0 and 0.0 <= self.fluctuation <= 1.0 and self.memory_db >= 0.0):
             raise InputError(
-                f"expected exponent >= 2, fluctuation in [0, 1] and memory_db >= 0, got {self.exponent}, "
-                f"{self.fluctuation} and {self.memory_db}; change the one outside."
+                "expected exponent of 2 or more, fluctuation from 0 to 1 and memory_db of 0 or more, got "
+                f"{self.exponent}, {self.fluctuation} and {self.memory_db}."
             )
 
     def distance(self, clean: AudioBatch, changed: AudioBatch) -> Tensor:
@@ -109,10 +117,7 @@ class Auditory(Ear):
     def excitation_db(self, waveforms: Tensor, sample_rate: int) -> Tensor:
         """Excitation of the ear, its own noise included: `(batch, time)` to `(batch, bands, frames)`, dB."""
         if sample_rate < 8000:
-            raise InputError(
-                f"expected clips at 8000 Hz or more, got {sample_rate} Hz; the auditory model cannot judge "
-                "less than telephone speech."
-            )
+            raise InputError(f"the auditory model needs clips at 8000 Hz or more, got {sample_rate} Hz.")
         ear = _periphery(sample_rate, waveforms.device, waveforms.dtype)
         gain = 10.0 ** (self.full_scale_db / 20.0)
         bands = ear.weights @ _power(gain * waveforms, sample_rate)
@@ -124,7 +129,7 @@ class Auditory(Ear):
         ends = pad(steps, (looks // 2, looks - 1 - looks // 2))
         lasting = avg_pool1d(ends, looks, 1).square()
         whole = avg_pool1d(ends.square(), looks, 1)
-        # The variance may come out a hair below zero in float32.
+        # Rounding may make the variance slightly negative in float32.
         squared = lasting + self.fluctuation * (whole - lasting).relu()
         return BAND_BARK / HEARING_BARK * (squared ** (self.exponent / 2)).sum(dim=1)
 
@@ -137,7 +142,7 @@ def pool_over_time(evidence: Tensor, inside: Tensor, exponent: float) -> Tensor:
     """
     evidence = evidence.masked_fill(~inside, 0.0)
     pooled = 0.5 * (evidence.amax(dim=1) + evidence.sum(dim=1) / inside.sum(dim=1))
-    # A root has no finite slope at zero; below a hundredth of a step this one bends to the ground.
+    # A root has no finite slope at zero; below a hundredth of a step this one falls linearly to zero.
     root: Tensor = pooled / (pooled + 0.01**exponent) ** (1.0 - 1.0 / exponent)
     return root
 

@@ -45,11 +45,18 @@ Arrays = Mapping[str, NDArray[np.float32]]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Dpam(Ear):
-    """Manocha et al.'s learned distance, which is not calibrated in JNDs.
+    """DPAM, the learned distance of Manocha et al. (2020), from its published weights.
 
-    weights: the folder of the published npz files, or one such file.
-    variant: "scratch", "fin", "lin" or "pre": which file of the folder.
-    Clips are resampled to 22.05 kHz and judged one pair at a time, as the authors do.
+    It is not calibrated in just noticeable differences: a distance of 1 means nothing in particular. Clips
+    are resampled to 22.05 kHz and judged one pair at a time, as the authors do.
+
+    weights: path of the folder of the published npz files, or of one such file.
+    variant: which file of the folder: "scratch", "fin", "lin" or "pre".
+
+    >>> ear = sv.ears.Dpam(weights="dpam/weights", variant="lin")  # read when it is first asked
+    >>> clips = sv.testing.example_clips(16000)
+    >>> ear.distance(clips, clips).tolist()  # doctest: +SKIP
+    [0.0, 0.0, 0.0, 0.0]
     """
 
     name: ClassVar[str] = "dpam"
@@ -68,8 +75,8 @@ class Dpam(Ear):
         path = path / FILES[self.variant] if path.is_dir() else path
         if not path.is_file():
             raise InputError(
-                f"{path}: expected DPAM's published weights, got no such file; name the folder of "
-                f"{', '.join(FILES.values())}, or one of them."
+                f"weights: expected DPAM's published weights at {path}, but nothing is there; name the "
+                f"folder with {', '.join(FILES.values())}, or one of these files."
             )
         return _load(path, path.stat().st_mtime_ns)
 
@@ -90,7 +97,7 @@ class Dpam(Ear):
         return found
 
     def probability(self, distance: Tensor) -> Tensor:
-        """What the published classifier says of a distance; it is neither 0 at 0 nor bound to rise.
+        """What the published classifier says of a distance; it need not be 0 at 0, nor rise with it.
 
         "pre" was published without one, and raises.
         """
@@ -114,7 +121,9 @@ class DpamNetwork:
         if self.kernels[0].device == like.device and self.kernels[0].dtype == like.dtype:
             return self
         return DpamNetwork(
-            *([value.to(like) for value in values] for values in (self.kernels, self.betas, self.weights)),
+            [kernel.to(like) for kernel in self.kernels],
+            [beta.to(like) for beta in self.betas],
+            [weight.to(like) for weight in self.weights],
             [(kernel.to(like), bias.to(like)) for kernel, bias in self.head],
         )
 
@@ -135,8 +144,8 @@ class DpamNetwork:
     def probability(self, distance: Tensor) -> Tensor:
         if not self.head:
             raise InputError(
-                "expected weights with a classifier, got DPAM's 'pre', which was published without one; "
-                "choose scratch, fin or lin for P(different), or ask for the distance."
+                "DPAM's variant 'pre' gives no P(different): it was published without a classifier. Choose "
+                "scratch, fin or lin, or ask for the distance."
             )
         layer = distance[:, None]
         for kernel, bias in self.head[:-1]:

@@ -1,4 +1,4 @@
-"""What every judge of audibility is: how far two clips lie apart, and how likely a listener hears that."""
+"""The interface of an ear: how different two clips sound, and how likely a listener hears that."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ from sottovoce.errors import InputError
 
 
 class Ear(ABC):
-    """A listener, or a model of one, that is asked "same or different?".
+    """A model of a listener who is asked "same or different?".
 
-    A subclass writes `distance` and `probability`. Both are differentiable to both clips, see each pair by
-    itself and ignore padding. Clips of any length and rate that the ear can take; it raises on others.
+    A subclass writes `distance` and `probability`. Both are differentiable with respect to both clips, look
+    at each pair by itself and ignore padding. An ear takes clips of any length and rate that it can judge,
+    and raises on others.
+
+    >>> clips = sv.testing.example_clips(16000)
+    >>> sv.ears.MaskingEar().heard(clips, clips).tolist()  # P(different) of equal clips
+    [0.0, 0.0, 0.0, 0.0]
     """
 
     name: ClassVar[str]

@@ -27,21 +27,28 @@ VARIANTS: tuple[Variant, ...] = ("pre", "lin", "fin", "scratch")
 FOLDER = Path(__file__).parent / "weights"
 LOWEST_RATE = 8_000
 OWN = "SOTTOVOCE_EAR_WEIGHTS"
-"""Names weights of one's own, for every audit, measure and report that asks the learned ear."""
+"""Environment variable: path of the user's own weights, for every command that uses the learned ear."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Learned(Ear):
-    """The learned ear. A distance of 1 is one just noticeable difference: half of all attentive listeners
-    tell such clips apart.
+    """The learned ear: at a distance of 1, one just noticeable difference, half of all listeners notice.
 
-    variant: which of the shipped weights: "scratch" (all trained on answers), "fin" (begun with features of
-        sound classifiers), "lin" (those features kept, their weights trained) or "pre" (those features
-        alone, only their JND trained).
-    weights: a file of your own, from `sottovoce metric train`, instead; the environment variable
+    variant: which of the shipped weights: "scratch" (all trained on answers), "fin" (features of sound
+        classifiers, trained further), "lin" (those features as they are, only their weights trained) or "pre"
+        (those features, only their JND trained).
+    weights: path of a file of your own, from `sottovoce metric train`, instead; the environment variable
         SOTTOVOCE_EAR_WEIGHTS names one for the whole command.
-    Clips of any length from 8 kHz on; they are resampled to 16 kHz, so nothing above 8 kHz is heard.
+
+    The shipped weights were trained on simulated answers, not on people's. Clips of any length, at 8 kHz or
+    more; they are resampled to 16 kHz, so nothing above 8 kHz is heard.
+
+    >>> ear, clips = sv.ears.Learned(), sv.testing.example_clips(16000)
+    >>> ear.distance(clips, clips).tolist()
+    [0.0, 0.0, 0.0, 0.0]
+    >>> round(float(ear.probability(torch.tensor(1.0))), 3)
+    0.5
     """
 
     name: ClassVar[str] = "learned"
@@ -56,7 +63,7 @@ class Learned(Ear):
         if not self.path.is_file():
             raise InputError(
                 f"{self.path}: expected weights of the learned ear, got no such file; train some with "
-                "`sottovoce metric train ANSWERS` and name them, or use the ear 'auditory' or 'masking'."
+                "`sottovoce metric train ANSWERS`, or use the ear auditory or masking, which need none."
             )
         note_file(self.path)
 
@@ -80,14 +87,14 @@ class Learned(Ear):
         check_pair(clean, changed)
         if clean.sample_rate < LOWEST_RATE:
             raise InputError(
-                f"expected clips at {LOWEST_RATE} Hz or more, got {clean.sample_rate} Hz; the learned ear "
-                "knows nothing of clips without speech frequencies."
+                f"the learned ear needs clips at {LOWEST_RATE} Hz or more, got {clean.sample_rate} Hz."
             )
         pair = torch.cat([clean.waveforms, changed.waveforms])
         lengths = clean.lengths.to(pair.device).repeat(2)
         sounds, lengths = resample_clips(pair, lengths, clean.sample_rate, SAMPLE_RATE)
         one, two = sounds.chunk(2)
-        return self._network(pair)(one, two, lengths[: len(clean)])
+        found: Tensor = self._network(pair)(one, two, lengths[: len(clean)])
+        return found
 
     def probability(self, distance: Tensor) -> Tensor:
         return self._network(distance).probability(distance)

@@ -94,6 +94,8 @@ class EarBlock(nn.Module):
         self.kernel = nn.Parameter(kernel)
         self.scale = nn.Parameter(torch.ones(outputs))
         self.shift = nn.Parameter(torch.zeros(outputs))
+        self.mean: Tensor
+        self.variance: Tensor
         self.register_buffer("mean", torch.zeros(outputs))
         self.register_buffer("variance", torch.ones(outputs))
 
@@ -139,7 +141,7 @@ class LearnedNetwork(nn.Module):
 
     @property
     def slope(self) -> Tensor:
-        """b of the head: above 1, so that the gradient is finite at 0, and at most 12."""
+        """Parameter b of the head: above 1, so that the gradient is finite at 0, and at most 12."""
         return 1.0 + (STEEPEST - 1.0) * torch.sigmoid(self.raw_slope - 2.0)
 
     def features(self, waveforms: Tensor, lengths: Tensor) -> Features:
@@ -159,7 +161,7 @@ class LearnedNetwork(nn.Module):
         """Distance in JNDs, `(batch,)`, of clips `(batch, time)` at 16 kHz; 0 for equal ones."""
         found = self.features(torch.cat([clean, changed]), torch.cat([lengths, lengths]))
         frames = found.frames[: len(clean)]
-        total: Tensor | float = 0.0
+        total = self.log_jnd.new_zeros(())
         for layer, weight, stride in zip(found.layers, self.weights, self.shape.strides, strict=True):
             one, two = layer.chunk(2)
             powers = (one - two).square().square().flatten(1, 2).transpose(1, 2)
@@ -221,7 +223,8 @@ def _lasting(front: Tensor, coarse: int) -> Tensor:
     """Levels `(batch, 2, bands, frames)` as means over three of the coarsest frames: what stays for 0.2 s."""
     means = front.unflatten(3, (-1, coarse)).mean(dim=4)
     smooth = functional.avg_pool1d(means.flatten(1, 2), _SMOOTH, 1, padding=_SMOOTH // 2)
-    return smooth.unflatten(1, front.shape[1:3])
+    levels: Tensor = smooth.unflatten(1, front.shape[1:3])
+    return levels
 
 
 def _halve(features: Tensor) -> Tensor:
@@ -236,7 +239,8 @@ def _to_coarse(apart: Tensor, frames: Tensor, stride: int, coarse: int) -> Tenso
     sums = apart.unflatten(1, (-1, join)).sum(dim=2)
     own = -(-frames // stride)
     before = join * torch.arange(sums.shape[1], device=sums.device)
-    return sums / (own[:, None] - before).clamp(1, join)
+    means: Tensor = sums / (own[:, None] - before).clamp(1, join)
+    return means
 
 
 def _smear(excitation: Tensor) -> Tensor:
@@ -265,8 +269,8 @@ def _tables(
     Bands are rounded exponential filters evenly spaced on the ERB scale (Glasberg & Moore 1990). The
     power of a sine of full scale in its own band is that of 92 dB SPL.
     """
-    edges = [_erb_number(hz) for hz in (shape.lowest_hz, shape.highest_hz)]
-    places = torch.linspace(*edges, shape.bands, dtype=torch.float64)
+    lowest, highest = _erb_number(shape.lowest_hz), _erb_number(shape.highest_hz)
+    places = torch.linspace(lowest, highest, shape.bands, dtype=torch.float64)
     centres = (10 ** (places / 21.4) - 1) / 0.00437
     bins = torch.arange(window // 2 + 1, dtype=torch.float64) * SAMPLE_RATE / window
     # A filter narrower than a window's own resolution would fall between its bins.

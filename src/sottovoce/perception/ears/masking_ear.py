@@ -25,18 +25,25 @@ LOOKS = 3
 @final
 @dataclass(frozen=True, kw_only=True)
 class MaskingEar(Ear):
-    """What was added, against what psychoacoustic model 1 says that the clean clip masks.
+    """What rises above the masking threshold of the clean clip is heard (ISO 11172-3, model 1).
 
-    In each critical band the power of the difference, over the masking threshold, adds up: 1 is just heard.
-    Over bands the squares add up, so that n bands are heard at a power lower by the square root of n (Green
-    1958; d' grows with power). Over time as in the auditory model. The distance is that over amplitude: 1 at
-    the threshold (P = 0.5), 10 for the same sound 20 dB above it.
+    The distance is on a scale of amplitude: 1 at the threshold, where half of all listeners hear it, and 10
+    for the same sound 20 dB above. In each critical band the power of the difference over the threshold adds
+    up. Over bands the squares add up, so that n bands are heard at a power lower by the square root of n
+    (Green 1958). Over time it is pooled as in the auditory model.
 
-    The threshold is a constant of the clean clip: the gradient to either clip is that of their difference.
-    The level is set by the clean clip itself, whose strongest cell is said to have 96 dB: unlike the
-    auditory model this ear turns up a soft clip. A mere shift or a change of phase counts as added sound.
+    The threshold counts as a constant: the gradient to either clip is that of their difference. The level is
+    set by the clean clip, whose strongest cell is taken to have 96 dB: other than the auditory model, this
+    ear turns up a soft clip. A mere shift or a change of phase counts as added sound.
 
-    spreading: how a masker falls off over frequency, see `Masker`.
+    spreading: how masking falls off over frequency: "iso" or "two-slope", see `Masker`.
+
+    >>> clean = sv.testing.example_clips(16000)
+    >>> louder = clean.with_waveforms(1.5 * clean.waveforms)
+    >>> quieter = clean.with_waveforms(1.05 * clean.waveforms)  # a tenth of that change
+    >>> ear = sv.ears.MaskingEar()
+    >>> (ear.distance(clean, louder) / ear.distance(clean, quieter)).round().tolist()
+    [10.0, 10.0, 10.0, 10.0]
     """
 
     name: ClassVar[str] = "masking"

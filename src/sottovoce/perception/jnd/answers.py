@@ -37,7 +37,7 @@ Split = Literal["train", "valid", "test"]
 class SameDifferentAnswer:
     """One comparison.
 
-    listener: who answered, in one sitting; `simulated` says whether that is a person.
+    listener: who answered, in one session; `simulated` says that it was not a person.
     reference, changed: ids of the two clips; the same id where a clip was played against itself.
     different: the answer. sentinel: whether the right answer is known, so that it tests the listener.
     direction, strength: how `changed` was made, as far as known: a direction in text, and 0 to 100 along it.
@@ -184,8 +184,9 @@ class Answers:
         kept = self.attentive()
         if not kept.answers:
             raise InputError(
-                f"expected answers of attentive listeners, got none among {len(self):,}: every listener has "
-                "a sentinel wrong; collect more, or look at how the sentinels sound."
+                f"expected answers of attentive listeners, got none among {len(self):,}: every listener "
+                "answered a sentinel (a catch trial) wrongly; collect more, or check how the sentinels "
+                "sound."
             )
         given = Counter(one.different for one in kept.answers if not one.sentinel)
         if not given[True] or not given[False]:

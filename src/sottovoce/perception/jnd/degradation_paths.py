@@ -107,7 +107,9 @@ def find_path(text: str) -> Path:
     try:
         return Mix(Direction.parse(names), float(whole))
     except ValueError:
-        raise InputError(f"expected a strength behind {AT!r}, got {text!r}; write white+drr{AT}60.") from None
+        raise InputError(
+            f"expected a strength from 0 to 100 after {AT!r}, got {text!r}; write white+drr{AT}60."
+        ) from None
 
 
 def _equal(clip: Floats, sample_rate: int, source: np.random.Generator) -> Along:

@@ -46,7 +46,7 @@ class Streams(Protocol):
 class JndRule:
     """How a JND is looked for.
 
-    lapse: share of answers that are a coin's, so that one slip does not count for more than it should.
+    lapse: share of answers that are random, so that one slip does not count for more than it should.
     mu, mu_spread: the prior of mu, normal. sigma, sigma_factor: that of sigma, normal in its logarithm: a
     median, and the factor of one standard deviation.
     fade: answers after which the priors count half; they go on fading.
@@ -74,7 +74,7 @@ class JndRule:
         if min(self.mu_spread, self.sigma, self.sigma_factor - 1.0, self.fade) <= 0.0 or self.q < 0.0:
             raise InputError(
                 "expected mu_spread, sigma and fade above 0, sigma_factor above 1 and q of 0 or more, got "
-                f"{self}; raise them."
+                f"{self}."
             )
         if self.trials < 1 or self.least < 1:
             raise InputError(
@@ -121,7 +121,17 @@ class Balance(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Jnd:
-    """The search for one listener's JND along one direction: the answers so far, and the rule."""
+    """The search for one listener's just noticeable difference along a direction.
+
+    answers: those so far; `add` gives a search with one more.
+    rule: the prior, and when to stop.
+
+    >>> jnd = sv.ears.Jnd()
+    >>> for strength in range(10, 100, 10):
+    ...     jnd = jnd.add(strength, different=strength > 45)
+    >>> 40 < jnd.estimate().mu < 50
+    True
+    """
 
     answers: tuple[JndTrial, ...] = ()
     rule: JndRule = RULE
@@ -185,7 +195,9 @@ def next_strength(
     if levels is None:
         return strength
     if not len(levels):
-        raise InputError("expected at least one strength that can be played, got none; render some.")
+        raise InputError(
+            "expected at least one strength that can be played, got none; render some clips first."
+        )
     return float(min(levels, key=lambda level: abs(level - strength)))
 
 
@@ -206,6 +218,7 @@ def agreement(answers: Sequence[tuple[float, bool]], mu: float) -> float:
 
 
 def balance(answers: Iterable[tuple[float, bool]]) -> Balance:
+    """How many answers are "same" and how many "different"."""
     given = [bool(different) for _, different in answers]
     return Balance(len(given) - sum(given), sum(given))
 
@@ -221,7 +234,8 @@ def _columns(answers: Sequence[tuple[float, bool]]) -> tuple[Floats, NDArray[np.
     bad = ~((strengths >= LOWEST) & (strengths <= HIGHEST))
     if bad.any():
         raise InputError(
-            f"expected strengths from {LOWEST:g} to {HIGHEST:g}, got {strengths[bad][0]}; scale them."
+            f"expected strengths from {LOWEST:g} to {HIGHEST:g}, got {strengths[bad][0]}; rescale them to "
+            "that range."
         )
     return strengths, np.array([different for _, different in answers], dtype=bool)
 

@@ -42,7 +42,10 @@ class Cut:
 
     def __post_init__(self) -> None:
         if not 0.1 <= self.seconds[0] <= self.seconds[1]:
-            raise InputError(f"expected lengths from 0.1 seconds on, got {self.seconds}; the shorter first.")
+            raise InputError(
+                f"seconds: expected a shortest and a longest length from 0.1 s on, got {self.seconds}; give "
+                "the shorter one first."
+            )
 
     def piece(self, clip: Clip, name: str, draws: Draws) -> Clip | None:
         """A piece of a clip on the 16-bit grid, with faded ends; None where there is nothing to hear."""
@@ -74,7 +77,7 @@ def cut_references(corpora: Sequence[Corpus], count: int, cut: Cut, draws: Draws
                 f"expected {count} pieces with speech in them, got {len(found)} in {tries} tries; give "
                 "longer or louder clips."
             )
-        # A piece of a second or two is cut from it, so it may be as long as it likes.
+        # A piece of a second or two is cut from it, so any length will do.
         clip = corpus.load(entry, cut.sample_rate, math.inf)
         piece = cut.piece(clip, f"r{len(found):05d}", draws.turn(tries))
         if piece is not None:
@@ -87,7 +90,7 @@ def cut_references(corpora: Sequence[Corpus], count: int, cut: Cut, draws: Draws
 
 
 def speaker_of(corpus: Corpus, entry: Entry) -> str:
-    """Who speaks, told apart between corpora; where it is not known, what stands before "_" in the name.
+    """Who speaks, told apart between corpora; where it is not known, what comes before "_" in the name.
 
     That is the speaker in Speech Commands, and elsewhere keeps takes of one thing together.
     """

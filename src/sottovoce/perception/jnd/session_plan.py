@@ -1,4 +1,4 @@
-"""One sitting of a listening test: what is asked in which order, and whether the answers can be trusted.
+"""One session of a listening test: which questions in which order, and whether the answers can be trusted.
 
 The plan is that of Manocha et al. 2020, section 3.2: two teaching trials, then 30 comparisons, ten for each
 of three references, six of which are sentinels: changes that nobody who listens can miss.
@@ -66,7 +66,7 @@ class SessionPlan:
         return self.teaching + self.references * self.comparisons
 
     def slots(self, draws: Streams) -> list[PlannedTrial]:
-        """The session in order. Where sentinels stand is drawn, so that none can be foreseen."""
+        """The session in order. The places of sentinels are random, so that none can be foreseen."""
         order = [PlannedTrial("teaching")] * self.teaching
         for reference in range(self.references):
             source = draws.generator(f"reference {reference}")

@@ -1,9 +1,9 @@
 """A listening test with simulated people: what an ear model hears along many paths, asked adaptively.
 
-Each pair is a reference and a path away from it. Its clips are rendered at a grid of strengths and an ear
-tells how far each is from the reference. Then people are made up, each a little more or less sensitive than
-the ear, with lapses, and sit sessions over three pairs as real people would. The answers folder that comes
-out is marked as simulated in every line and by every listener's name.
+Each pair is a reference and a path away from it. Its clips are rendered at a grid of strengths, and an ear
+gives the distance of each from the reference. Simulated people, each a little more or less sensitive than the
+ear, with lapses, then answer sessions over three pairs as real people would. The answers folder is marked as
+simulated in every line and by every listener's name.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ def simulate(
 ) -> AnswerSummary:
     """Write an answers folder of simulated people over these references, and say what is in it.
 
-    processes: to render and to sit in; the answers do not hang on it. device: where the ear is. References
-    that are left over from whole sessions are not used.
+    processes: how many render clips and simulate sessions; the answers do not depend on it.
+    device: where the ear runs. References that do not fill a session are not used.
     """
     collection = collection or Collection()
     tables = _tables(references, collection)
@@ -143,7 +143,7 @@ def simulate(
             chances = [
                 _chances(ear, distances, collection, _name(number, who)) for who in range(collection.people)
             ]
-            yield (number, clips), partial(sit_table, number, chances, collection)
+            yield (number, clips), partial(simulate_table, number, chances, collection)
             done = (number + 1) / len(tables)
             tell(done, f"{(number + 1) * len(tables[0]):,} of {len(tables) * len(tables[0]):,} pairs heard")
 
@@ -151,10 +151,10 @@ def simulate(
         jobs = (
             (number, partial(render_table, table, rate, collection)) for number, table in enumerate(tables)
         )
-        seated = in_order(submit, hear(in_order(submit, jobs, 2 * processes)), 2 * processes)
-        for (number, clips), sittings in seated:
-            for who, sitting in enumerate(sittings):
-                store.add(_name(number, who), tables[number], clips, sitting)
+        simulated = in_order(submit, hear(in_order(submit, jobs, 2 * processes)), 2 * processes)
+        for (number, clips), sessions in simulated:
+            for who, session in enumerate(sessions):
+                store.add(_name(number, who), tables[number], clips, session)
     tell(1.0, "writing")
     return store.write(Path(folder).expanduser())
 
@@ -187,7 +187,7 @@ def listen(
     return distances.reshape(len(table), levels)
 
 
-def sit_table(
+def simulate_table(
     number: int, chances: Sequence[NDArray[np.float64]], collection: Collection
 ) -> list[SimulatedSession]:
     """One session of each person. chances: P("different"), `(pairs, levels + 1)`, one array a person."""
@@ -218,11 +218,11 @@ class _Store:
         self.sessions: Counter[bool] = Counter()
 
     def add(
-        self, name: str, table: Sequence[SimulatedPair], clips: Sequence[Samples], sitting: SimulatedSession
+        self, name: str, table: Sequence[SimulatedPair], clips: Sequence[Samples], session: SimulatedSession
     ) -> None:
-        self.sessions[sitting.verdict.kept] += 1
+        self.sessions[session.verdict.kept] += 1
         strengths = self.collection.strengths
-        for slot, strength, different in sitting.heard:
+        for slot, strength, different in session.heard:
             pair, rows = table[slot.reference], clips[slot.reference]
             if strength is None:
                 changed, row, path = f"{pair.name}-obvious", len(rows) - 1, "white"

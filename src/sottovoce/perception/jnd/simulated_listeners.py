@@ -1,4 +1,4 @@
-"""Listeners that are made up: for tests, dry runs and training where no person has answered.
+"""Simulated listeners, for tests, dry runs and training where no person has answered.
 
 Every name starts with "simulated-", so that no answer of theirs is taken for a person's.
 """
@@ -92,9 +92,7 @@ class CurveListener(Listener):
         if not (np.diff(self.strengths) > 0).all():
             raise InputError(f"expected rising strengths, got {list(self.strengths)}; sort them.")
         if not all(0.0 <= value <= 1.0 for value in self.probabilities):
-            raise InputError(
-                f"expected probabilities from 0 to 1, got {list(self.probabilities)}; mend them."
-            )
+            raise InputError(f"expected probabilities from 0 to 1, got {list(self.probabilities)}.")
 
     def probability(self, strength: float) -> float:
         return _lapse(float(np.interp(strength, self.strengths, self.probabilities)), self.lapse)
@@ -122,7 +120,7 @@ class SimulatedListener:
 
     Each trial is heard at distance exp(bias + noise z) times the ear's, z standard normal: `noise` is how
     much attention wavers, a positive `bias` that of someone who is quick to say "different". A share `lapse`
-    of the trials is answered by a coin. Draws hang on the ids of both clips, not on their place.
+    of the trials is answered by a coin. Draws depend on the ids of both clips, not on their place.
     """
 
     ear: Ear = field(default_factory=Auditory)
@@ -137,7 +135,7 @@ class SimulatedListener:
         _check(self.name, self.lapse)
         if not self.noise >= 0.0 or not math.isfinite(self.bias):
             raise InputError(
-                f"expected a noise from 0 and a finite bias, got {self.noise} and {self.bias}; both are "
+                f"expected noise of 0 or more and a finite bias, got {self.noise} and {self.bias}; both are "
                 "natural logarithms of a distance."
             )
 
@@ -184,7 +182,8 @@ def _lapse(probability: float, lapse: float) -> float:
 def _check(name: str, lapse: float) -> None:
     if not name.startswith(PREFIX):
         raise InputError(
-            f"expected a name that starts with {PREFIX!r}, got {name!r}; what no person answered must say so."
+            f"a simulated listener needs a name that starts with {PREFIX!r}, so that nobody takes the "
+            f"answers for a person's; got {name!r}."
         )
     if not 0.0 <= lapse <= 1.0:
         raise InputError(f"expected a lapse rate from 0 to 1, got {lapse}; give a share of trials.")

@@ -55,9 +55,10 @@ def spread_db(distance: Tensor, masker_db: Tensor, spreading: Spreading = "iso")
 
 
 def level_term(masker_db: Tensor, spreading: Spreading = "iso") -> Tensor:
-    """What of a masker's level `spread_db` is linear in."""
+    """The function of a masker's level in which `spread_db` is linear."""
     return masker_db if spreading == "iso" else (masker_db - 40.0).relu()
 
 
 def decibels(power: Tensor) -> Tensor:
+    """Power in dB; zero gives a large negative number."""
     return 10.0 * power.clamp_min(torch.finfo(power.dtype).tiny).log10()

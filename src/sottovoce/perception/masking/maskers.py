@@ -56,7 +56,7 @@ class Maskers:
 def find_maskers(power: Tensor, tables: Tables) -> Maskers:
     """Tonal and noise maskers of frames `(frames, bins)`, in the unit in which 10^9.6 is 96 dB."""
     frame, place = _find_tonal(power, tables)
-    # What stands around a tone counts as part of it; the rest of each critical band is one noise masker.
+    # The lines around a tone count as part of it; the rest of each critical band is one noise masker.
     rest = power.clone()
     rest[frame[:, None], _around(place, tables.reach)] = 0.0
     noise = decibels(rest @ tables.bands)
@@ -78,8 +78,10 @@ def spread_maskers(maskers: Maskers, tables: Tables) -> Tensor:
 @final
 @dataclass(frozen=True)
 class Fall:
-    """How the threshold falls from a masker at one bin to every other: natural logarithms of power,
-    `(bins, bins)`, one part that is fixed and one for each decibel of `level_term`."""
+    """How the threshold falls from a masker at one bin to every other bin.
+
+    Natural logarithms of power, `(bins, bins)`: one fixed part, and one for each decibel of `level_term`.
+    """
 
     bark: Tensor
     fixed: Tensor
@@ -130,6 +132,7 @@ class Tables:
 def make_tables(
     sample_rate: int, window: int, spreading: Spreading, device: torch.device, dtype: torch.dtype
 ) -> Tables:
+    """The tables of a masker for a sample rate and a window, in samples."""
     frequencies = torch.arange(window // 2 + 1, dtype=torch.float64) * sample_rate / window
     barks, quiet = bark(frequencies), quiet_db(frequencies)
     # The constant component is no sound and belongs to no band.
@@ -194,8 +197,10 @@ def _look_up(noise_db: Tensor, table: Tensor) -> Tensor:
 
 
 def _find_tonal(power: Tensor, tables: Tables) -> tuple[Tensor, Tensor]:
-    """Frame and bin of the local maxima of `(frames, bins)` that stand out by 7 dB from all bins but those
-    beside them, as far as they reach."""
+    """Frame and bin of the tonal maxima of `(frames, bins)`.
+
+    They stand out by 7 dB from all bins within their reach, except those directly beside them.
+    """
     bins, most = power.shape[1], max(tables.reaches)
     padded = torch.nn.functional.pad(power, (most, most))
     tonal = (power > padded[:, most - 1 : most - 1 + bins]) & (power >= padded[:, most + 1 : most + 1 + bins])
@@ -229,8 +234,9 @@ def _around(place: Tensor, reach: Tensor) -> Tensor:
 
 
 def _decimate(frame: Tensor, bark: Tensor, db: Tensor, crowd: int) -> Tensor:
-    """Which tones, in the order of frames and bins, remain when, from the strongest of a frame on, each
-    removes the weaker ones less than half a Bark away: `(tones,)` bool.
+    """Which tones remain, `(tones,)` bool, in the order of frames and bins.
+
+    From the strongest of a frame on, each removes the weaker ones less than half a Bark away.
 
     crowd: the most tones that half a Bark can hold.
     """

@@ -13,7 +13,7 @@ import numpy as np
 from sottovoce import __version__
 from sottovoce.attacks.pgd import Pgd
 from sottovoce.attacks.white_noise import WhiteNoise
-from sottovoce.auditing.run.fitting_clips import OWN, open_clips, usable
+from sottovoce.auditing.run.fitting_clips import usable
 from sottovoce.core.attack import decode
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Snr
@@ -22,6 +22,7 @@ from sottovoce.core.goal import Evade
 from sottovoce.core.quantisation import on_grid, round_clean
 from sottovoce.core.statistics import Interval, clopper_pearson, ratio_bootstrap
 from sottovoce.core.target import Target
+from sottovoce.data.labels import OWN, open_clips
 from sottovoce.data.load import collate
 from sottovoce.errors import InputError, SottovoceError
 from sottovoce.metrics.signal_distortion import snr_db
@@ -33,7 +34,7 @@ from sottovoce.targets.open_target import find_device, open_target
 LEVELS_DB = tuple(range(0, 101, 10))
 STEPS = 10
 STEP = 0.25
-"""Of the radius: two and a half times round the ball in ten steps."""
+"""Step as a share of the radius: ten steps are 2.5 radii."""
 CLIPS = {"mini": 6, "full": 50}
 MODELS = ("keyword", "recogniser")
 SERIES = ("attack", "attack, 16 bits", "white noise")
@@ -58,12 +59,12 @@ class BudgetQuality(NamedTuple):
 
 
 Curves = Mapping[str, Mapping[float, BudgetQuality]]
-"""By series, then by the SNR that was asked for; infinite: the clean clips themselves."""
+"""By series, then by the requested SNR; infinite: the clean clips themselves."""
 
 
 @final
 @dataclass(frozen=True)
-class QualityBench:
+class QualitySetup:
     """Curves by model; `absent`: measures that were not to be had, and why."""
 
     folder: Path
@@ -88,18 +89,18 @@ class QualityBench:
     def scope(self, study: Study[Any]) -> list[str]:
         models = [f"{name} on {self.data[name]} ({count} clips)" for name, count in self.clips.items()]
         lines = [
-            f"Models: {', '.join(models)}, seed {self.setting['seed']}. They stand in for the paper's "
+            f"Models: {', '.join(models)}, seed {self.setting['seed']}. They replace the paper's "
             "detectors of pathological speech and its patients' recordings.",
             f"PGD with {STEPS} steps in the L-infinity ball eps = ||x|| 10^(-SNR/20) / sqrt(N), without a "
             "random start; the radius that the paper prints does not guarantee the SNR.",
         ]
         if min(self.clips.values()) < 30:
-            lines.append(f"As few as {min(self.clips.values())} clips: far too few to generalise from.")
+            lines.append(f"Only {min(self.clips.values())} clips in places: too few to generalise from.")
         return lines
 
 
-def open_quality(choice: Choice, out: Path | None, device: str, tell: Tell) -> QualityBench:
-    """Attack at every SNR and measure what came of it."""
+def open_quality(choice: Choice, out: Path | None, device: str, tell: Tell) -> QualitySetup:
+    """Attack at every SNR and measure the results."""
     choice.refuse("A3", "attack", "fit", "batch")
     scale = find_scale(choice.scale).name
     models = MODELS if choice.model is None else (choice.model,)
@@ -113,7 +114,7 @@ def open_quality(choice: Choice, out: Path | None, device: str, tell: Tell) -> Q
         "clips": count,
         "seed": choice.seed,
     }
-    bench = QualityBench(out or default_folder("A3", scale, key), {}, {}, {}, {}, setting)
+    bench = QualitySetup(out or default_folder("A3", scale, key), {}, {}, {}, {}, setting)
     device = find_device(device)
     for place, name in enumerate(models):
         target = open_target(name, device)
@@ -127,7 +128,7 @@ def open_quality(choice: Choice, out: Path | None, device: str, tell: Tell) -> Q
 
 
 def _load(
-    bench: QualityBench, name: str, target: Target, choice: Choice, count: int, device: str
+    bench: QualitySetup, name: str, target: Target, choice: Choice, count: int, device: str
 ) -> AudioBatch:
     corpus = open_clips(choice.data or OWN, target).limit(count, choice.seed)
     clips, failures = next(corpus.chunks(len(corpus), target.sample_rate))
@@ -135,13 +136,13 @@ def _load(
     bench.unused.update({one.id: one.reason for one in [*failures, *refused]})
     if not kept:
         raise InputError(
-            f"data {corpus.name!r}: expected clips that model {name} can hear, got none; mend the data."
+            f"data {corpus.name!r}: no clip can be used with model {name}; give other clips with --data."
         )
     bench.clips[name], bench.data[name] = len(kept), corpus.name
     return round_clean(collate(kept).to(device), 16)
 
 
-def measure(target: Target, clean: AudioBatch, bench: QualityBench, draws: Draws, tell: Tell) -> Curves:
+def measure(target: Target, clean: AudioBatch, bench: QualitySetup, draws: Draws, tell: Tell) -> Curves:
     """Curves of the attack in floats, of the same on the 16-bit grid, and of white noise."""
     before = decode(target, clean, draws)
     untouched = _point(clean, clean, [False] * len(clean), bench)
@@ -164,7 +165,7 @@ def measure(target: Target, clean: AudioBatch, bench: QualityBench, draws: Draws
 
 
 def _point(
-    clean: AudioBatch, changed: AudioBatch, achieved: list[bool], bench: QualityBench
+    clean: AudioBatch, changed: AudioBatch, achieved: list[bool], bench: QualitySetup
 ) -> BudgetQuality:
     delta = changed.waveforms - clean.waveforms
     reached = snr_db(clean.waveforms, delta, clean.lengths)
@@ -187,7 +188,7 @@ def _point(
     )
 
 
-def run(bench: QualityBench) -> Result:
+def run(bench: QualitySetup) -> Result:
     return Result(
         sheets=[
             sheets.trends(bench),

@@ -14,7 +14,7 @@ from sottovoce.studies.trends import Trend, trend_sheet
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from sottovoce.studies.amiri2024.attack_quality import BudgetQuality, QualityBench
+    from sottovoce.studies.amiri2024.attack_quality import BudgetQuality, QualitySetup
 
 NO_DIFFERENCE = {"stoi": 1.0, "pesq": 4.64, "cd": 0.0, "fwssnr": 35.0, "auditory": 0.0, "learned": 0.0}
 """What equal clips read; the paper prints 1, 4.6, 0 dB and 35 dB."""
@@ -25,18 +25,18 @@ DIGITS = {"stoi": 3, "pesq": 2, "cd": 2, "fwssnr": 1, "auditory": 3, "learned": 
 STYLES = {"attack": "-", "attack, 16 bits": "--", "white noise": ":"}
 COLOURS = ("#0b7285", "#e8590c", "#5f3dc4", "#2b8a3e")
 NOTES = (
-    "Attack: in floats, as in the paper. 16 bits: the same examples as a file holds them; where the attack "
-    "is smaller than half a step nothing of it is left. White noise: of exactly the SNR that is asked for.",
-    "Clips that were put together, such as strings of commands, have pauses of zeros. Whatever is added "
-    "there is alone: CD and fwSSNR count such frames as spoilt at any SNR, and ears hear it first.",
-    "P(heard): how likely a listener tells a clip from the clean one, as models of hearing judge it; no "
-    "person was asked. The learned one was trained on answers of simulated listeners.",
+    "Attack: in floats, as in the paper. 16 bits: the same examples as 16-bit files; a perturbation below "
+    "half a step is rounded away. White noise: at exactly the requested SNR.",
+    "Concatenated clips, such as strings of commands, have pauses of digital zeros. Nothing masks a "
+    "perturbation there: CD and fwSSNR count such frames as distorted at any SNR, and ears hear it first.",
+    "P(heard): probability that a listener can tell a clip from the clean one, predicted by models of "
+    "hearing; no listening test was made. The learned model was trained on answers of simulated listeners.",
     "Brackets: 95 % interval, bootstrap over clips; of success: exact. A clip that a measure cannot score is "
     "left out of its mean.",
 )
 
 
-def trends(bench: QualityBench) -> StudyTable:
+def trends(bench: QualitySetup) -> StudyTable:
     rows = []
     for model, curves in bench.curves.items():
         at = {level: point for level, point in curves["attack"].items() if level >= CLAIMED_DB}
@@ -58,7 +58,7 @@ def trends(bench: QualityBench) -> StudyTable:
     return trend_sheet(rows)
 
 
-def curve(bench: QualityBench, model: str, series: str) -> StudyTable:
+def curve(bench: QualitySetup, model: str, series: str) -> StudyTable:
     points = bench.curves[model][series]
     return StudyTable(
         title=f"{model}, {series}",
@@ -79,23 +79,23 @@ def curve(bench: QualityBench, model: str, series: str) -> StudyTable:
     )  # fmt: skip
 
 
-def not_run(bench: QualityBench) -> list[StudyTable]:
+def not_run(bench: QualitySetup) -> list[StudyTable]:
     rows = [(bench.titles[name], reason) for name, reason in bench.absent.items()]
     return [StudyTable(title="Not run", columns=("measure", "why"), rows=rows)] if rows else []
 
 
-def drawings(bench: QualityBench) -> list[StudyFigure]:
+def drawings(bench: QualitySetup) -> list[StudyFigure]:
     return [
         StudyFigure(
             name="quality",
-            title="What is left of the clips by SNR: the attack in floats (solid), in 16 bits (dashed) and "
-            "white noise (dotted); the thin line is no difference. P(heard) is a model's, no person's",
+            title="Quality of the clips by SNR: the attack in floats (solid), in 16 bits (dashed) and white "
+            "noise (dotted); the thin line means no difference. P(heard) is predicted by a model",
             figure=_figure(bench),
         )
     ]
 
 
-def _figure(bench: QualityBench) -> Figure:
+def _figure(bench: QualitySetup) -> Figure:
     panels = bench.judges
     columns = 3
     lines = max(1, math.ceil((len(panels) + 1) / columns))

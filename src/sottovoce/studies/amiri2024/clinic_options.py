@@ -1,4 +1,4 @@
-"""What a clinic could do about attacks on its detector, each with its price and what is left under attack."""
+"""Options for a clinic against attacks on its detector, with clean accuracy and accuracy under attack."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sottovoce.core.statistics import Interval
 from sottovoce.studies.amiri2024 import job_plan as plans
 from sottovoce.studies.amiri2024.detector_attacks import BITS, CLEAN, cell
 from sottovoce.studies.amiri2024.job_plan import CLAIMED_DB, OPTION_LEVELS_DB
-from sottovoce.studies.amiri2024.job_results import PathologyBench, SpeakerAccuracy, certified_share
+from sottovoce.studies.amiri2024.job_results import PathologySetup, SpeakerAccuracy, certified_share
 
 HEARD = 0.5
 """From here on an attack counts as heard: more likely than not."""
@@ -29,7 +29,7 @@ EARS = ("learned", "auditory")
 
 
 class StrongestAtSnr(NamedTuple):
-    """The strongest attacker at one SNR, who picks an attack for each speaker.
+    """The strongest attacker at one SNR, who chooses an attack for each speaker.
 
     cells: the attacks that were picked. heard: the highest P(heard) among these by model of hearing, of those
     models that listened to all of them.
@@ -42,7 +42,7 @@ class StrongestAtSnr(NamedTuple):
 
     @property
     def audible(self) -> bool | None:
-        """Whether any of the ears hears it; None where none was asked."""
+        """Whether any of the ears hears it; None where it was not measured."""
         return max(self.heard.values()) >= HEARD if self.heard else None
 
 
@@ -63,7 +63,7 @@ class Option:
 
     @property
     def worst_unheard(self) -> StrongestAtSnr | None:
-        """Where least is left of attacks that are not heard; one that no ear was asked about may be."""
+        """The strongest of the attacks that are not heard; attacks without a P(heard) count as not heard."""
         quiet = [one for one in self.attacked if not one.audible]
         return min(quiet, key=lambda one: one.left.mean, default=None)
 
@@ -72,7 +72,7 @@ class Option:
         share = f"{100 * self.clean.mean:.0f} %"
         if self.clean.mean <= self.chance:
             luck = f"{100 * self.chance:.0f} %"
-            return f"Of no use here: {share} on clean speech is no better than chance ({luck})."
+            return f"Not usable here: {share} on clean speech is no better than chance ({luck})."
         if not self.attacked:
             return f"Not attacked yet (clean: {share})."
         worst = self.worst_unheard
@@ -81,25 +81,24 @@ class Option:
                 (one for one in self.attacked if not one.audible and one.left.mean < self.chance), key=_level
             )
             text = (
-                f"Do not rely on it: an attack at {first.db} dB{_ears(first)} leaves {_left(first)} "
-                f"(clean: {share})"
+                f"Not robust: an attack at {first.db} dB{_ears(first)} leaves {_left(first)} (clean: {share})"
             )
         elif worst is None or all(one.left.mean >= self.chance for one in self.attacked):
             least = min(self.attacked, key=lambda one: one.left.mean)
-            text = f"Holds: no attack tried leaves less than {_left(least)} (clean: {share})"
+            text = f"Robust: no attack tried leaves less than {_left(least)} (clean: {share})"
         else:
             broken = max((one for one in self.attacked if one.left.mean < self.chance), key=_level)
             text = (
-                f"Holds against what is not heard: {_left(worst)} at {worst.db} dB (clean: {share}); at "
-                f"{broken.db} dB it breaks ({_left(broken)}), and that is heard"
+                f"Robust against inaudible attacks: {_left(worst)} at {worst.db} dB (clean: {share}); at "
+                f"{broken.db} dB it breaks ({_left(broken)}), which is audible"
             )
         if self.certified is not None:
             proven = self.certified[CLAIMED_DB]
             text += (
-                f"; {100 * proven:.0f} % of speakers are proven right at {CLAIMED_DB} dB, whatever the attack"
+                f"; {100 * proven:.0f} % of speakers are certified at {CLAIMED_DB} dB, whatever the attack"
             )
         if self.clean.interval.low <= self.chance:
-            text += f"; {self.clean.interval.n} speakers do not settle even that it beats chance"
+            text += f"; {self.clean.interval.n} speakers are too few to show that it beats chance"
         return text + "."
 
 
@@ -113,11 +112,11 @@ def _left(one: StrongestAtSnr) -> str:
 
 def _ears(one: StrongestAtSnr) -> str:
     if not one.heard:
-        return " (nobody measured whether it is heard)"
+        return " (audibility not measured)"
     return f", which is not heard (P {max(one.heard.values()):.2f}),"
 
 
-def read_options(bench: PathologyBench) -> list[Option]:
+def read_options(bench: PathologySetup) -> list[Option]:
     """All that were run."""
     found = []
     for kind, title in TITLES.items():
@@ -142,7 +141,7 @@ def read_options(bench: PathologyBench) -> list[Option]:
     return found
 
 
-def strongest(bench: PathologyBench, kind: str, db: int) -> StrongestAtSnr | None:
+def strongest(bench: PathologySetup, kind: str, db: int) -> StrongestAtSnr | None:
     """What is left where each speaker is under the attack that leaves it least, at that SNR or a higher one:
     a bound allows all that a tighter one does. None where nothing was tried at that SNR."""
     levels = sorted({*bench.setting.plan.levels_db, *OPTION_LEVELS_DB}, reverse=True)
@@ -168,7 +167,7 @@ def _waveforms(db: int) -> list[str]:
     ]
 
 
-def _measured(bench: PathologyBench, kind: str, name: str, ear: str) -> Interval | None:
+def _measured(bench: PathologySetup, kind: str, name: str, ear: str) -> Interval | None:
     """P(heard) of an attack, in floats. What is transferred is heard as it was made, on the plain CNN."""
     source = plans.CNN if name.startswith("transfer") else kind
     kept = name.replace("transfer", "utterances").removesuffix(f" {BITS} bits")
@@ -179,7 +178,7 @@ RADII = np.linspace(0.0, 4.0, 81)
 """In sigmas: as far as counting passes can certify."""
 
 
-def _certificates(bench: PathologyBench, kind: str) -> tuple[dict[int, float] | None, float | None]:
+def _certificates(bench: PathologySetup, kind: str) -> tuple[dict[int, float] | None, float | None]:
     curves = certified_curves(bench, kind)
     if curves is None:
         return None, None
@@ -188,7 +187,7 @@ def _certificates(bench: PathologyBench, kind: str) -> tuple[dict[int, float] | 
     return shares, max(halves, default=0.0)
 
 
-def certified_curves(bench: PathologyBench, kind: str) -> tuple[dict[int, float], dict[float, float]] | None:
+def certified_curves(bench: PathologySetup, kind: str) -> tuple[dict[int, float], dict[float, float]] | None:
     """Shares of speakers that are certified, the mean over seeds: by SNR in dB, and by L2 radius."""
     each = [known for seed in bench.seeds(kind) if (known := bench.certified(kind, seed))]
     if not each:

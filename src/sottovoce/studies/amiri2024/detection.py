@@ -15,7 +15,7 @@ from sottovoce.studies.amiri2024.detection_figures import drawings
 from sottovoce.studies.amiri2024.heard_share import measure_job, unmeasured
 from sottovoce.studies.amiri2024.job_plan import JOBS, JobPlan, find_plan
 from sottovoce.studies.amiri2024.job_processes import run_jobs
-from sottovoce.studies.amiri2024.job_results import PathologyBench, read_jobs
+from sottovoce.studies.amiri2024.job_results import PathologySetup, read_jobs
 from sottovoce.studies.amiri2024.jobs import Workshop
 from sottovoce.studies.amiri2024.open_study import ENCODERS, open_workshop
 from sottovoce.studies.study import Choice, Result, Study, Tell, default_folder
@@ -26,17 +26,17 @@ NOTES = (
     "The radius of the attack is eps = ||x|| 10^(-SNR/20) / sqrt(N), which guarantees the SNR; what the "
     "paper prints does not. PGD takes ten steps of a quarter of it from the clean clip, away from the true "
     "label.",
-    "Segments: each half second of the CNN is attacked by itself, as the paper does. Segments overlap, so no "
-    "one recording has all of these perturbations. Whole utterances: one waveform for all segments, which is "
-    "what an attacker would have to find; the paper does not report that.",
-    "16 bits: the same examples as a file holds them. An attack that is smaller than half a step is not "
-    "there any more, so high SNRs are the paper's setting and no attacker's.",
+    "Segments: each half second of the CNN is attacked by itself, as in the paper. Segments overlap, so no "
+    "single recording has all of these perturbations. Whole utterances: one waveform for all segments, which "
+    "is what an attacker has to find; the paper does not report that.",
+    "16 bits: the same examples as 16-bit files. A perturbation below half a step is rounded away, so the "
+    "highest SNRs of the paper are out of reach for an attacker who needs a file.",
     "Left open by the paper: momentum (none here), batch size, and how clean and attacked segments mix in "
     "training (half and half).",
 )
 
 
-def open_study(choice: Choice, out: Path | None, device: str, tell: Tell) -> PathologyBench:
+def open_study(choice: Choice, out: Path | None, device: str, tell: Tell) -> PathologySetup:
     """Do the jobs that are not done yet, then measure what is heard of them."""
     choice.refuse("A", "attack", "fit", "batch")
     plan = find_plan(choice.scale)
@@ -67,14 +67,14 @@ def _open_shop(data: str, plan: JobPlan, encoder: str, seed: int, folder: Path, 
     return open_workshop(open_corpus(data), data, plan, encoder, seed, folder, device)
 
 
-def read_study(folder: Path) -> PathologyBench:
+def read_study(folder: Path) -> PathologySetup:
     """From the files of jobs alone. Examples that nobody listened to yet are measured first."""
     for path in unmeasured(folder / JOBS):
         measure_job(path)
     return read_jobs(folder)
 
 
-def run(bench: PathologyBench) -> Result:
+def run(bench: PathologySetup) -> Result:
     options = read_options(bench)
     proven = sheets.certificates(bench)
     made = [
@@ -101,7 +101,7 @@ def run(bench: PathologyBench) -> Result:
     )
 
 
-def _values(bench: PathologyBench, options: list[Option]) -> dict[str, Any]:
+def _values(bench: PathologySetup, options: list[Option]) -> dict[str, Any]:
     """Every accuracy, by kind of job and cell."""
     kinds = dict.fromkeys(job.kind for job in bench.jobs)
     names = {
@@ -122,8 +122,8 @@ STUDY = Study(
     id="A",
     title="Detection of pathological speech under attack",
     paper="Amiri and Kodrasi (2024), Tables 1 and 2, Figs. 1 to 4",
-    reports="a CNN tells 76.6 % of speakers right and wav2vec2 82.6 %; attacks at 60 dB, which no measure "
-    "notices, leave both below chance; training on attacks or on noise does not help",
+    reports="a CNN classifies 76.6 % of speakers correctly and wav2vec2 82.6 %; attacks at 60 dB, which no "
+    "measure notices, leave both below chance; training on attacks or on noise does not help",
     open=open_study,
     run=run,
     read=read_study,

@@ -15,7 +15,7 @@ from sottovoce.studies.amiri2024.clinic_options import certified_curves
 from sottovoce.studies.amiri2024.detection_sheets import HARDENED, SERIES, SPECTRA
 from sottovoce.studies.amiri2024.detector_attacks import CLEAN, cell
 from sottovoce.studies.amiri2024.job_plan import CLAIMED_DB
-from sottovoce.studies.amiri2024.job_results import Floats, PathologyBench
+from sottovoce.studies.amiri2024.job_results import Floats, PathologySetup
 from sottovoce.studies.draw import INK, PAPERS, bands, canvas
 from sottovoce.studies.olivier2023.spectra import draw_levels
 from sottovoce.studies.study import StudyFigure
@@ -28,7 +28,7 @@ Series = dict[str, tuple[str, Callable[[int], str]]]
 _FLOOR = 1e-30
 
 
-def drawings(bench: PathologyBench) -> list[StudyFigure]:
+def drawings(bench: PathologySetup) -> list[StudyFigure]:
     made = [
         (
             "accuracy",
@@ -37,7 +37,7 @@ def drawings(bench: PathologyBench) -> list[StudyFigure]:
         ),
         (
             "quality",
-            "Fig. 2: what is left of attacked clips by SNR; the thin line is no difference",
+            "Fig. 2: quality of attacked clips by SNR; the thin line means no difference",
             _quality(bench),
         ),
         (
@@ -47,7 +47,7 @@ def drawings(bench: PathologyBench) -> list[StudyFigure]:
         ),
         (
             "hardened",
-            "Fig. 4: adversarial training at 60 dB (CNN-A), attacked anew at every SNR",
+            "Fig. 4: adversarial training at 60 dB (CNN-A), attacked at every SNR",
             _levels(bench, HARDENED),
         ),
     ]
@@ -61,12 +61,12 @@ def drawings(bench: PathologyBench) -> list[StudyFigure]:
     ]
 
 
-def _marked(figure: Figure, bench: PathologyBench) -> Figure:
+def _marked(figure: Figure, bench: PathologySetup) -> Figure:
     figure.suptitle(bench.setting.label, fontsize=8, color=PAPERS)
     return figure
 
 
-def _levels(bench: PathologyBench, series: Series) -> Figure:
+def _levels(bench: PathologySetup, series: Series) -> Figure:
     """With the same seeds as the table of these curves."""
     lines, seeds = {}, bench.shared_seeds(kind for kind, _ in series.values())
     for name, (kind, make) in series.items():
@@ -86,7 +86,7 @@ def _levels(bench: PathologyBench, series: Series) -> Figure:
     return bands(lines, marks, across="SNR, dB", label="accuracy, %")
 
 
-def _quality(bench: PathologyBench) -> Figure | None:
+def _quality(bench: PathologySetup) -> Figure | None:
     known = [one for one in JUDGES if one.id not in bench.absent]
     if not bench.quality or not known:
         return None
@@ -109,7 +109,7 @@ def _quality(bench: PathologyBench) -> Figure | None:
     return figure
 
 
-def _spectra(bench: PathologyBench) -> Figure | None:
+def _spectra(bench: PathologySetup) -> Figure | None:
     levels: dict[str, Floats] = {}
     for name, (kind, how) in SPECTRA.items():
         found = bench.psd(kind, how)
@@ -119,7 +119,7 @@ def _spectra(bench: PathologyBench) -> Figure | None:
     return draw_levels(levels, 16_000) if levels else None
 
 
-def _certified(bench: PathologyBench) -> Figure | None:
+def _certified(bench: PathologySetup) -> Figure | None:
     lines = {}
     for kind, name in (("gaussian", "CNN"), ("gaussian-trained", "CNN trained on the noise")):
         found = certified_curves(bench, kind)

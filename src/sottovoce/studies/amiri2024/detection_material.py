@@ -122,7 +122,7 @@ def open_material(corpus: Corpus, plan: JobPlan, seed: int, longest: int | None 
 
 
 def choose_speakers(labels: Mapping[str, str], most: int | None, seed: int) -> frozenset[str]:
-    """At most so many, half of each label while they last."""
+    """At most this many, half of each label while there are enough."""
     if most is None or len(labels) <= most:
         return frozenset(labels)
     draws = Draws(seed, ("pathology", "speakers"))

@@ -12,7 +12,7 @@ from sottovoce.studies.amiri2024.attack_quality_sheets import DIGITS
 from sottovoce.studies.amiri2024.clinic_options import HEARD, Option, certified_curves, strongest
 from sottovoce.studies.amiri2024.detector_attacks import BITS, CLEAN, cell
 from sottovoce.studies.amiri2024.job_plan import CLAIMED_DB, NOISES, OPTION_LEVELS_DB
-from sottovoce.studies.amiri2024.job_results import PathologyBench, SpeakerAccuracy, share_above
+from sottovoce.studies.amiri2024.job_results import PathologySetup, SpeakerAccuracy, share_above
 from sottovoce.studies.shown_numbers import MISSING, percent, percent_interval
 from sottovoce.studies.study import StudyTable
 from sottovoce.studies.trends import Trend, trend_sheet
@@ -45,7 +45,7 @@ def labelled(sheets: Sequence[StudyTable], label: str) -> list[StudyTable]:
     return [replace(one, note=f"{label}. {one.note}".rstrip()) for one in sheets]
 
 
-def table_1(bench: PathologyBench) -> StudyTable:
+def table_1(bench: PathologySetup) -> StudyTable:
     names = {plans.CNN: "CNN", plans.EMBEDDING: f"embeddings, {bench.setting.encoder_title}"}
     return StudyTable(
         title="Speaker-level accuracy on clean speech, % (Table 1)",
@@ -60,7 +60,7 @@ def table_1(bench: PathologyBench) -> StudyTable:
 
 
 def levels(
-    bench: PathologyBench, series: dict[str, tuple[str, Callable[[int], str]]], title: str
+    bench: PathologySetup, series: dict[str, tuple[str, Callable[[int], str]]], title: str
 ) -> StudyTable:
     """Accuracies by SNR."""
     seeds = bench.shared_seeds(kind for kind, _ in series.values())
@@ -79,7 +79,7 @@ def levels(
     )
 
 
-def quality(bench: PathologyBench) -> StudyTable:
+def quality(bench: PathologySetup) -> StudyTable:
     rows = []
     for kind, name in ((plans.CNN, "CNN, whole utterances"), (plans.EMBEDDING, "embeddings")):
         for db in sorted(bench.setting.plan.levels_db, reverse=True):
@@ -91,15 +91,15 @@ def quality(bench: PathologyBench) -> StudyTable:
             ]
             rows.append((f"{name}, {db} dB", *shown, str(count)))
     return StudyTable(
-        title="What is heard of the attacks by SNR (Fig. 2)",
+        title="Audibility of the attacks by SNR (Fig. 2)",
         columns=("attack", *(one.title for one in JUDGES), "clips"),
         rows=rows,
         note="In floats. Equal clips read STOI 1, PESQ 4.6, CD 0 and fwSSNR 35 dB, which is what the paper "
-        "reports from 60 dB on. P(heard) is a model's; no person was asked.",
+        "reports from 60 dB on. P(heard) is predicted by a model; no listening test was made.",
     )
 
 
-def places(bench: PathologyBench) -> StudyTable:
+def places(bench: PathologySetup) -> StudyTable:
     rows = []
     for name, (kind, how) in SPECTRA.items():
         found = bench.psd(kind, how)
@@ -114,7 +114,7 @@ def places(bench: PathologyBench) -> StudyTable:
     )
 
 
-def table_2(bench: PathologyBench) -> StudyTable:
+def table_2(bench: PathologySetup) -> StudyTable:
     rows = []
     for name in NOISES:
         kind, (noisy, attacked) = f"noise-{name}", TABLE_2[name]
@@ -134,12 +134,12 @@ def table_2(bench: PathologyBench) -> StudyTable:
         columns=("noise", "noisy", "paper", "attacked, 60 dB", "paper", "as 16-bit files", "clean speech"),
         rows=rows,
         note="Noises are synthesised stand-ins for the paper's recordings of the same names (QUT-NOISE). "
-        "Test clips have the noise that the network was trained on; segments are attacked. "
+        "Test clips have the same noise as the training clips; segments are attacked. "
         f"{SPREAD.partition(';')[0]}.",
     )
 
 
-def options_sheet(bench: PathologyBench, options: Sequence[Option]) -> StudyTable:
+def options_sheet(bench: PathologySetup, options: Sequence[Option]) -> StudyTable:
     rows = []
     for one in options:
         known = {attack.db: attack for attack in one.attacked}
@@ -156,24 +156,26 @@ def options_sheet(bench: PathologyBench, options: Sequence[Option]) -> StudyTabl
             )
         )
     return StudyTable(
-        title="What a clinic could do: speaker-level accuracy under the strongest attack, %",
+        title="Options for a clinic: speaker-level accuracy under the strongest attack, %",
         columns=(
             "option", "clean", *(f"{db} dB" for db in OPTION_LEVELS_DB), "P(heard), 60 / 40 / 20 dB",
             "certified at 60 dB", "certified radius", "passes", "speakers",
         ),
         rows=rows,
-        note="Attacks find one waveform. Each speaker is under the attack that leaves least of the right "
-        "answer, at that SNR or a higher one: through the defense (gradients are means over passes) or made "
-        "on the plain CNN, in any ball that was tried, in floats or as a file. Behind noise the same votes "
-        "pick and judge, which leaves a little too few. P(heard): the highest of the attacks so picked, by "
-        f"the keener of two models of hearing; from {HEARD:g} on an attack counts as heard. Certified "
+        note="Each attack finds one waveform. Each speaker counts under the attack that lowers the right "
+        "answer most, at that SNR or a higher one: through the defense (gradients are means over passes) or "
+        "made on the plain CNN, in any of the balls tried, in floats or as a file. Behind noise the same "
+        "votes select and judge, which biases accuracy slightly downwards. P(heard): the highest of the "
+        "selected "
+        f"attacks, by the more sensitive of two models of hearing; from {HEARD:g} on an attack counts as "
+        "heard. Certified "
         "radius: L2 at which half of the speakers are certified.",
     )  # fmt: skip
 
 
 def verdicts(options: Sequence[Option]) -> StudyTable:
     return StudyTable(
-        title="Verdicts, made from these numbers",
+        title="Verdicts from these numbers",
         columns=("option", "verdict"),
         rows=[(one.title, one.verdict()) for one in options],
         note=recommend(options) or "",
@@ -193,14 +195,14 @@ def recommend(options: Sequence[Option]) -> str | None:
     best = max(useful, key=kept)
     share, clean = kept(best)
     if share <= best.chance:
-        return "None of the options that were attacked holds against what is not heard."
+        return "None of the options that were attacked is robust against inaudible attacks."
     return (
-        f"Of these, most is kept under attacks that are not heard by: {best.title} ({100 * share:.0f} %, "
+        f"Most robust of these against inaudible attacks: {best.title} ({100 * share:.0f} %, "
         f"clean {100 * clean:.0f} %)."
     )
 
 
-def certificates(bench: PathologyBench) -> StudyTable | None:
+def certificates(bench: PathologySetup) -> StudyTable | None:
     rows = []
     shown = sorted({*OPTION_LEVELS_DB, *bench.setting.plan.levels_db}, reverse=True)
     for kind, name in (("gaussian", "CNN"), ("gaussian-trained", "CNN trained on the noise")):
@@ -213,17 +215,18 @@ def certificates(bench: PathologyBench) -> StudyTable | None:
         title=f"Speakers certified behind Gaussian noise of sigma {bench.setting.sigma:g}, % by SNR",
         columns=("detector", *(f"{db} dB" for db in shown)),
         rows=rows,
-        note="Proven right for every perturbation of each of a speaker's clips at that SNR, with confidence "
-        f"of 99.9 % a clip; {bench.setting.plan.passes:,} passes a clip. It is of the vote of endlessly many "
-        "passes.",
+        note="Certified to be right for every perturbation of each of a speaker's clips at that SNR, with a "
+        f"confidence of 99.9 % per clip; {bench.setting.plan.passes:,} passes per clip. Certificates are "
+        "about "
+        "the vote of infinitely many passes.",
     )
 
 
-def trends(bench: PathologyBench) -> StudyTable:
+def trends(bench: PathologySetup) -> StudyTable:
     return trend_sheet([*_useful(bench), *_broken(bench), *_high(bench), *_hardened(bench), *_noisy(bench)])
 
 
-def _useful(bench: PathologyBench) -> list[Trend]:
+def _useful(bench: PathologySetup) -> list[Trend]:
     rows = []
     for kind, name in ((plans.CNN, "CNN"), (plans.EMBEDDING, "embeddings")):
         claim = f"{name}: clean accuracy is useful (above chance)"
@@ -240,21 +243,19 @@ def _useful(bench: PathologyBench) -> list[Trend]:
     return [*rows, Trend(claim, (tough or 0) > (weak or 0) if known else None, numbers)]
 
 
-def _broken(bench: PathologyBench) -> list[Trend]:
+def _broken(bench: PathologySetup) -> list[Trend]:
     rows = []
     for name, (kind, make) in SERIES.items():
         one = bench.accuracy(kind, make(CLAIMED_DB))
         trend = _beside_chance(f"{name}: below chance at {CLAIMED_DB} dB", one, bench.chance, above=False)
         below = [db for db, found in bench.levels(kind, make).items() if found.mean < bench.chance]
-        since = (
-            f"below chance from {max(below)} dB down" if below else "at no SNR that was tried below chance"
-        )
+        since = f"below chance from {max(below)} dB down" if below else "not below chance at any SNR tried"
         trend = trend if one is None else trend._replace(numbers=f"{trend.numbers}; {since}")
         rows.append(_if_useful(trend, bench.accuracy(kind, CLEAN), bench.chance))
     return rows
 
 
-def _high(bench: PathologyBench) -> list[Trend]:
+def _high(bench: PathologySetup) -> list[Trend]:
     rows = []
     for name, (kind, how) in SPECTRA.items():
         found = bench.psd(kind, how)
@@ -271,7 +272,7 @@ def _high(bench: PathologyBench) -> list[Trend]:
     return rows
 
 
-def _hardened(bench: PathologyBench) -> list[Trend]:
+def _hardened(bench: PathologySetup) -> list[Trend]:
     seeds = bench.seeds(plans.ADVERSARIAL) if bench.of(plans.ADVERSARIAL) else []
     name = cell("segments", CLAIMED_DB)
     clean, plain = (bench.accuracy(kind, CLEAN, seeds) for kind in (plans.ADVERSARIAL, plans.CNN))
@@ -293,13 +294,13 @@ def _hardened(bench: PathologyBench) -> list[Trend]:
     ]
 
 
-def _noisy(bench: PathologyBench) -> list[Trend]:
+def _noisy(bench: PathologySetup) -> list[Trend]:
     kinds = [f"noise-{name}" for name in NOISES]
     left = [one for kind in kinds if (one := bench.accuracy(kind, cell("segments", CLAIMED_DB)))]
     noisy = [one for kind in kinds if (one := bench.accuracy(kind, "noisy"))]
     plain = bench.accuracy(plans.CNN, CLEAN, bench.seeds(kinds[0])) if bench.of(kinds[0]) else None
     first = f"training on noise is no help: below chance at {CLAIMED_DB} dB for every noise"
-    second = "noisy speech is told worse than clean speech, mean over noises"
+    second = "noisy speech is classified worse than clean speech, mean over noises"
     if not left or not noisy or plain is None:
         return [Trend(first, None, "not run"), Trend(second, None, "not run")]
     most, mean = max(one.mean for one in left), sum(one.mean for one in noisy) / len(noisy)

@@ -39,7 +39,7 @@ Pairs = list[tuple[AudioBatch, AudioBatch]]
 """Clean clips and attacked ones, batch by batch."""
 BITS = 16
 SLACK_DB = 0.05
-"""By how much rounding may miss the SNR that was asked for."""
+"""Tolerance of rounding, in dB of the requested SNR."""
 WELCH = 512
 """Samples of a piece of Welch's estimate: 31.25 Hz apart at 16 kHz."""
 _TINY = float(np.finfo(np.float32).tiny)
@@ -62,11 +62,11 @@ class Overturn(Goal):
 
     Of two classes that has the direction of the cross-entropy, which the paper climbs, and does not vanish:
     the head of embeddings has logits a hundred apart, where the cross-entropy and its gradient are zero in
-    single precision, and an attack that climbs it stands still and looks like robustness.
+    single precision, and an attack that follows it does not move, which looks like robustness.
     """
 
     def objective(self, target: Target, batch: AudioBatch, *, draws: Draws) -> Tensor:
-        scorer = target.power(Scores)
+        scorer = target.capability(Scores)
         return self.margin(scorer.scores(batch, draws=draws), scorer.classes)
 
     def achieved(self, texts: Sequence[str]) -> list[bool]:
@@ -119,7 +119,7 @@ class Arena:
                     for texts, label in zip(said, labels, strict=True)
                 ]
             else:
-                scorer = target.power(Scores)
+                scorer = target.capability(Scores)
                 every = scorer.scores(batch, draws=draws).double().softmax(dim=1)
                 wanted = torch.tensor([scorer.classes.index(label) for label in labels], device=every.device)
                 right = every.gather(1, wanted[:, None])[:, 0].tolist()
@@ -200,8 +200,9 @@ class _Count:
         self.least = min([self.least, *reached[loud].tolist()])
         if self.least < self.asked_db - SLACK_DB:
             raise InputError(
-                f"an attack at {self.asked_db:g} dB expected to keep that SNR on every clip, got "
-                f"{self.least:.2f} dB; its figures would be those of a louder attack: report this."
+                f"an attack at {self.asked_db:g} dB went down to {self.least:.2f} dB on a clip, so its "
+                "figures would be "
+                "those of a louder attack; please report this as a bug."
             )
         self.rows += chances
 

@@ -18,7 +18,7 @@ PREFIX = "quality-"
 def measure_job(path: Path) -> Path:
     """Measure the examples `jobs/NAME.npz` of a job; leaves `jobs/quality-NAME.json` beside them.
 
-    Values are one a clip, null where a measure has none; one that cannot be had is told with its reason.
+    One value per clip, null where a measure has none; a measure that is not available has its reason.
     """
     out = path.with_name(f"{PREFIX}{path.stem}.json")
     if out.exists():

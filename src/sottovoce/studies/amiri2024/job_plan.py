@@ -28,7 +28,7 @@ DETECTORS = (CNN, EMBEDDING)
 KINDS = (*DETECTORS, ADVERSARIAL, *(f"noise-{name}" for name in NOISES), *OPTIONS)
 _TOLD = {"digest": "the recordings, their speakers, labels or splits"}
 PROXY = "PROXY"
-"""Stands in the note of a corpus in which there are no patients."""
+"""Text in the note of a corpus without patients."""
 
 
 @final
@@ -155,7 +155,7 @@ class Job:
 class JobSetting:
     """What a folder of jobs is of.
 
-    data: as it was asked for; note: what its corpus says of itself. encoder, layer: of the embeddings.
+    data: as typed; note: the corpus's own description. encoder, layer: of the embeddings.
     speakers: by label. split: whether the data said who trains and who is tested; then there is one fold.
     folds: fewer than the plan's where a label has too few speakers. sigma: of the smoothing noise, the same
     for all clips. unused: why clips could not be used, by id. digest: of the clips, who speaks them, their
@@ -208,7 +208,7 @@ class JobSetting:
         people = " and ".join(f"{count} {label}" for label, count in self.speakers.items())
         return (
             f"{self.folds} folds instead of {self.plan.folds}: there are {people} speakers, and every fold "
-            "tests one or more of each label."
+            "needs at least one of each label to test."
         )
 
     def jobs(self) -> Iterator[Job]:
@@ -222,7 +222,7 @@ class JobSetting:
         return asdict(self)
 
     def save(self, folder: Path) -> None:
-        """Begin a folder, or go on in one that is of the same."""
+        """Start a folder, or continue in one of the same setting."""
         path = folder / SETTING
         text = json.dumps(self.to_json(), indent=1) + "\n"
         if path.exists():
@@ -230,8 +230,9 @@ class JobSetting:
             changed = [_TOLD.get(name, name) for name in {**old, **new} if old.get(name) != new.get(name)]
             if changed:
                 raise StoreError(
-                    f"{folder}: expected a folder of the same study, got one of other data, scale or code "
-                    f"(changed: {', '.join(changed)}); choose another --out, or delete the folder."
+                    f"{folder} holds a study with other data, scale or code (changed: {', '.join(changed)}); "
+                    "choose "
+                    "another folder with --out, or delete this one."
                 )
             return
         (folder / JOBS).mkdir(parents=True, exist_ok=True)
@@ -244,8 +245,8 @@ class JobSetting:
         path = folder / SETTING
         if not path.is_file():
             raise InputError(
-                f"study A expected a folder with {SETTING} and {JOBS}/, got none in {str(folder)!r}; name "
-                "the folder that its jobs were run in."
+                f"{str(folder)!r} has no {SETTING} and {JOBS}/ of study A; name the folder in which its jobs "
+                "were run."
             )
         content = json.loads(path.read_text(encoding="utf-8"))
         return cls(**{**content, "plan": JobPlan.of(content["plan"])})

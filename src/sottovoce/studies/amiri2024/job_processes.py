@@ -1,32 +1,29 @@
-"""Jobs of study A in several processes at once, which share nothing but the folder."""
+"""Jobs of study A in several processes at once: each opens the workshop anew, and writes its results."""
 
 from __future__ import annotations
 
 import ctypes
 import math
-import multiprocessing
-import os
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from multiprocessing.process import BaseProcess
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 
 import torch
 
+from sottovoce.core.processes import Died, ProcessPool
 from sottovoce.errors import InputError, SottovoceError
 from sottovoce.studies.amiri2024.job_plan import JOBS, Job
 from sottovoce.studies.amiri2024.jobs import Workshop, run_job
 from sottovoce.studies.study import Tell
 
-CLAIM, FAILED = ".claim", ".failed"
-WAIT_SECONDS = 0.5
-# Of glibc's mallopt: from what size on memory is asked of the system anew, and how much freed memory is kept.
+FAILED = ".failed"
+# Of glibc's mallopt: the size from which memory is mapped separately, and how much freed memory is kept.
 _TRIM, _MMAP = -1, -3
 _TRIM_BYTES, _MMAP_BYTES = 2**31 - 1, 2**30
 Open = Callable[[], Workshop]
-"""Opens the workshop anew in another process; must be picklable."""
+"""Opens the workshop in another process; must be picklable."""
 
 
 def run_jobs(
@@ -44,82 +41,83 @@ def run_jobs(
     to many processes.
     """
     _check_needs(shop, jobs)
-    _clear(shop, CLAIM, FAILED)
+    _clear(shop)
+    failed: dict[Job, str] = {}
+    waiting = _todo(shop, jobs, failed, until)
     if processes == 1:
-        work(lambda: shop, jobs, until, tell)
+        with _one_thread():
+            for job in waiting:
+                assert job is not None  # nothing is under way that it could wait for
+                done = sum(shop.result(one).exists() for one in jobs)
+                tell(done / len(jobs), f"{job.kind}, fold {job.fold + 1}, seed {job.seed}")
+                _note(shop, failed, job, _try(shop, job))
     else:
-        context = multiprocessing.get_context("spawn")
-        # Daemons: whoever ends the study, by whatever means, must not wait for a job to finish.
-        workers = [
-            context.Process(target=work, args=(open_shop, jobs, until), daemon=True) for _ in range(processes)
-        ]
-        for one in workers:
-            one.start()
-        while any(one.is_alive() for one in workers):
-            time.sleep(WAIT_SECONDS)
-            _fail_ended(shop, jobs, workers)
-            done = sum(shop.result(job).exists() for job in jobs)
-            tell(done / max(len(jobs), 1), f"{done} of {len(jobs)} jobs")
-        _fail_ended(shop, jobs, workers)
-        if any(one.exitcode for one in workers) and not _failures(shop, jobs):
-            raise InputError(
-                "study A expected its processes to finish, got one that was ended; give the same command "
-                "again to go on."
-            )
-    _clear(shop, CLAIM)
-    for job, reason in _failures(shop, jobs).items():
+        pool = ProcessPool[Job, str]([partial(_begin, open_shop)] * processes)
+        with closing(pool):
+            for outcome in pool.run(waiting):
+                if isinstance(outcome, Died):
+                    why = f"its process died ({outcome.why}), perhaps for want of memory"
+                    _note(shop, failed, outcome.task, why)
+                else:
+                    _note(shop, failed, *outcome)
+                done = sum(shop.result(job).exists() for job in jobs)
+                tell(done / len(jobs), f"{done} of {len(jobs)} jobs")
+    for job, reason in failed.items():
         raise InputError(
-            f"job {job.name} expected to finish, got: {reason}; mend that and give the same command again."
+            f"job {job.name} failed: {reason}; fix that and run the same command again to continue."
         )
 
 
-def work(open_shop: Open, jobs: Sequence[Job], until: float, tell: Tell = lambda done, note: None) -> None:
-    """Do jobs that nobody else has begun, as soon as what they need is there, until none is left."""
+def _todo(
+    shop: Workshop, jobs: Sequence[Job], failed: Mapping[Job, str], until: float
+) -> Iterator[Job | None]:
+    """Jobs that can be begun; None where what is left must wait for one that is under way."""
+    todo = [job for job in jobs if not shop.result(job).exists()]
+    while todo and time.time() < until:
+        todo = [job for job in todo if job.needs not in failed]
+        ready = next((job for job in todo if shop.ready(job)), None)
+        if ready is not None:
+            todo.remove(ready)
+        if todo or ready is not None:
+            yield ready
+
+
+def _begin(open_shop: Open) -> Callable[[Job], str]:
+    """What a process that has just started does jobs with."""
+    torch.set_num_threads(1)
+    _reuse_memory()
+    return partial(_try, open_shop())
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     _reuse_memory()
     try:
-        shop = open_shop()
-        todo = [job for job in jobs if not shop.result(job).exists()]
-        while todo and time.time() < until:
-            todo = [job for job in todo if not (job.needs and _mark(shop, job.needs, FAILED).exists())]
-            ready = [job for job in todo if shop.ready(job)]
-            if not ready and todo:
-                time.sleep(WAIT_SECONDS)
-            for job in ready:
-                todo.remove(job)
-                if _claim(shop, job):
-                    tell(1 - len(todo) / len(jobs), f"{job.kind}, fold {job.fold + 1}, seed {job.seed}")
-                    _try(shop, job)
-                    break
+        yield
     finally:
         torch.set_num_threads(threads)
 
 
-def _try(shop: Workshop, job: Job) -> None:
+def _try(shop: Workshop, job: Job) -> str:
+    """Why a job failed, or nothing."""
     try:
         run_job(shop, job)
     except (SottovoceError, RuntimeError) as error:
-        _fail(shop, job, str(error))
+        return str(error)
     except Exception as error:
-        # Not foreseen: whoever mends it wants to know where it happened.
+        # Unexpected: keep the traceback for whoever fixes it.
         traceback.print_exc()
-        _fail(shop, job, f"{type(error).__name__}: {error}")
+        return f"{type(error).__name__}: {error}"
+    return ""
 
 
-def _fail(shop: Workshop, job: Job, reason: str) -> None:
-    _mark(shop, job, FAILED).write_text(reason, encoding="utf-8")
-
-
-def _fail_ended(shop: Workshop, jobs: Sequence[Job], workers: Sequence[BaseProcess]) -> None:
-    """Mark what a process was doing when it was ended, so that nobody waits for that."""
-    ended = {str(one.pid): one.exitcode for one in workers if one.exitcode}
-    for job in jobs if ended else ():
-        claim = _mark(shop, job, CLAIM)
-        owner = claim.read_text(encoding="utf-8") if claim.exists() else ""
-        over = shop.result(job).exists() or _mark(shop, job, FAILED).exists()
-        if owner in ended and not over:
-            _fail(shop, job, f"its process was ended (exit code {ended[owner]}), perhaps for want of memory")
+def _note(shop: Workshop, failed: dict[Job, str], job: Job, reason: str) -> None:
+    """Keep why a job failed, where it did."""
+    if reason:
+        failed[job] = reason
+        shop.result(job).with_suffix(FAILED).write_text(reason, encoding="utf-8")
 
 
 def _check_needs(shop: Workshop, jobs: Sequence[Job]) -> None:
@@ -127,8 +125,8 @@ def _check_needs(shop: Workshop, jobs: Sequence[Job]) -> None:
     for job in jobs:
         if job.needs and job.needs not in asked and not shop.ready(job):
             raise InputError(
-                f"job {job.name} expected {job.needs.name} to be done before it, got no such result; run "
-                f"the jobs of {job.needs.kind} as well."
+                f"job {job.name} needs the result of {job.needs.name}, which is missing; run the jobs of "
+                f"{job.needs.kind} first."
             )
 
 
@@ -141,26 +139,7 @@ def _reuse_memory() -> None:
         library.mallopt(_TRIM, _TRIM_BYTES)
 
 
-def _clear(shop: Workshop, *suffixes: str) -> None:
-    for left in (shop.folder / JOBS).iterdir():
-        if left.suffix in suffixes:
-            left.unlink()
-
-
-def _claim(shop: Workshop, job: Job) -> bool:
-    """Whether this process is the first to want the job."""
-    try:
-        with _mark(shop, job, CLAIM).open("x", encoding="utf-8") as file:
-            file.write(str(os.getpid()))
-    except FileExistsError:
-        return False
-    return True
-
-
-def _mark(shop: Workshop, job: Job, suffix: str) -> Path:
-    return shop.result(job).with_suffix(suffix)
-
-
-def _failures(shop: Workshop, jobs: Sequence[Job]) -> dict[Job, str]:
-    marks = {job: _mark(shop, job, FAILED) for job in jobs}
-    return {job: path.read_text(encoding="utf-8") for job, path in marks.items() if path.exists()}
+def _clear(shop: Workshop) -> None:
+    """Without what is said of failures before."""
+    for left in (shop.folder / JOBS).glob(f"*{FAILED}"):
+        left.unlink()

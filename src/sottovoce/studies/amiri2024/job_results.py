@@ -56,7 +56,7 @@ class CertifiedSpeaker(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class PathologyBench:
+class PathologySetup:
     """A folder of jobs. quality: measures by the name of the job; absent: those that could not be had."""
 
     folder: Path
@@ -78,7 +78,7 @@ class PathologyBench:
     def scope(self, study: Study[Any]) -> list[str]:
         known = self.setting
         people = " and ".join(f"{count} {label}" for label, count in known.speakers.items())
-        standing = "" if known.encoder.startswith("wav2vec2") else ", which stands in for wav2vec2"
+        standing = "" if known.encoder.startswith("wav2vec2") else ", in place of wav2vec2"
         lines = [
             f"{known.note}." if known.note else f"Data: {known.data}.",
             f"{people} speakers, {known.clips} clips, {known.minutes:.1f} minutes. "
@@ -89,7 +89,7 @@ class PathologyBench:
             f"The paper: {SETUP}.",
         ]
         if sum(known.speakers.values()) < FEW_SPEAKERS:
-            lines.append(f"{sum(known.speakers.values())} speakers: far too few to generalise from.")
+            lines.append(f"{sum(known.speakers.values())} speakers: too few to generalise from.")
         missing = Counter(job.kind for job in known.jobs() if job not in self.jobs)
         if missing:
             lines.append(
@@ -240,8 +240,8 @@ def certified_share(
     radius: of what is added to each clip, L2; or db: its SNR, which gives each clip a radius of its own.
 
     Where a clip's right label has a chance of at least p under the noise, it keeps Phi(Phi^-1(p) - r/sigma)
-    within r (Cohen et al. 2019; it holds for every function into [0, 1]). A speaker stands where the mean of
-    those stays above 1/2.
+    within r (Cohen et al. 2019; it holds for every function into [0, 1]). A speaker is certified if the mean
+    of those stays above 1/2.
     """
     right = 0
     for one in speakers.values():
@@ -254,7 +254,7 @@ def certified_share(
     return right / len(speakers)
 
 
-def read_jobs(folder: Path) -> PathologyBench:
+def read_jobs(folder: Path) -> PathologySetup:
     """A bench from the files of jobs alone, wherever they were run."""
     setting = JobSetting.read(folder)
     jobs = {
@@ -262,11 +262,12 @@ def read_jobs(folder: Path) -> PathologyBench:
     }
     if not any(job.kind == CNN for job in jobs):
         raise InputError(
-            f"study A expected jobs of the CNN in {str(folder / JOBS)!r}, got {len(jobs)} of other kinds; "
-            "run those first."
+            f"{str(folder / JOBS)!r} has no jobs of the CNN, only {len(jobs)} of other kinds; run those of "
+            "the "
+            "CNN first."
         )
     files = sorted((folder / JOBS).glob(f"{PREFIX}*.json"))
-    return PathologyBench(
+    return PathologySetup(
         folder, setting, jobs, {path.stem.removeprefix(PREFIX): _read(path) for path in files}
     )
 
@@ -276,6 +277,6 @@ def _read(path: Path) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise StoreError(
-            f"{path}: expected the result of a job, got {error}; delete it and run it again."
+            f"{path}: not the result of a job: {error}; delete the file and run the job again."
         ) from None
     return found

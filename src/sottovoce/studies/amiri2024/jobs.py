@@ -1,6 +1,6 @@
 """The jobs of study A: each trains in one fold with one seed, attacks what it made, and leaves plain data.
 
-A job is one file, `jobs/NAME.json`, written in one move when it is done, so that a folder can be gone on with
+A job is one file, `jobs/NAME.json`, written atomically when it is done, so that a folder can be continued
 anywhere. Needs no library for audio files or pages.
 """
 
@@ -24,7 +24,7 @@ from sottovoce.core.transform import Defended, Transform
 from sottovoce.defenses.filters import IdealLowPass
 from sottovoce.defenses.noisy_passes import Smoothed
 from sottovoce.defenses.quantise import Quantise
-from sottovoce.defenses.smoothing import Gaussian, MadNoise
+from sottovoce.defenses.randomised_smoothing import Gaussian, MadNoise
 from sottovoce.studies.amiri2024 import job_plan as plans
 from sottovoce.studies.amiri2024.detection_material import NOISE_SNR_DB, DetectionMaterial
 from sottovoce.studies.amiri2024.detector_attacks import (

@@ -1,4 +1,4 @@
-"""Stand-ins for the six noises of Table 2, which are recordings of QUT-NOISE: caricatures made by recipes."""
+"""Synthetic replacements for the six noises of Table 2, which are recordings of QUT-NOISE."""
 
 from __future__ import annotations
 

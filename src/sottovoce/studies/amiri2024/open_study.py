@@ -47,7 +47,7 @@ def read_encoder(spec: str) -> tuple[str, int | None]:
 def open_workshop(
     corpus: Corpus, data: str, plan: JobPlan, encoder: str, seed: int, folder: Path, device: str
 ) -> Workshop:
-    """Read the clips, share out their speakers, and begin the folder or go on in it.
+    """Read the clips, split their speakers into folds, and start the folder or continue in it.
 
     data: what tables call the corpus. encoder: as `read_encoder` takes it.
     """

@@ -28,7 +28,7 @@ CORPUS = "mushra"
 
 @final
 @dataclass(frozen=True)
-class ValidationBench:
+class ValidationSetup:
     """A listening test, its pairs, and what each judge said of them; `absent`: why others were not run."""
 
     folder: Path
@@ -80,20 +80,21 @@ class ValidationBench:
             f"Listening test {self.setting['data']}: {len(test.items)} items, {len(test.conditions)} "
             f"conditions, {len(test.listeners)} listeners, {min(counts)} to {max(counts)} ratings a clip, "
             f"{test.sample_rate} Hz.",
-            f"The paper: {SETUP}. This is another test, of few clips: intervals are wide.",
+            f"The paper: {SETUP}. This is a different test with few clips: intervals are wide.",
         ]
         if test.unheard:
-            lines.append(f"Rated, but without audio, so not measured: {', '.join(test.unheard)}.")
+            lines.append(f"Rated, but not measured as there is no audio: {', '.join(test.unheard)}.")
         return lines
 
 
-def open_validation(choice: Choice, out: Path | None, device: str, tell: Tell) -> ValidationBench:
+def open_validation(choice: Choice, out: Path | None, device: str, tell: Tell) -> ValidationSetup:
     """Read and align the clips of a listening test, and measure them with everything that can be had."""
     choice.refuse("M4", "attack", "fit", "clips", "batch")
     if choice.data is None:
         raise InputError(
-            f"study M4 expected people's ratings, got none; give --data {CORPUS}:DIR, a folder with "
-            "ratings.csv and audio/, because no such test comes with the package."
+            f"study M4 needs ratings by people, and none come with sottovoce: give --data {CORPUS}:DIR, a "
+            "folder "
+            "with ratings.csv and audio/."
         )
     test = open_mushra(choice.data.removeprefix(f"{CORPUS}:"))
     scale = find_scale(choice.scale).name
@@ -119,10 +120,10 @@ def open_validation(choice: Choice, out: Path | None, device: str, tell: Tell) -
         for judge, found in measured.items()
         for clip, reason in found.reasons.items()
     }
-    return ValidationBench(folder, test, pairs, asked, measured, absent, setting, unused)
+    return ValidationSetup(folder, test, pairs, asked, measured, absent, setting, unused)
 
 
-def run(bench: ValidationBench) -> Result:
+def run(bench: ValidationSetup) -> Result:
     codecs = bench.codecs
     alone = _agreements(bench, codecs, clear_pairs(bench.test, codecs))
     whole = _agreements(bench, bench.conditions, clear_pairs(bench.test, bench.conditions))
@@ -143,7 +144,7 @@ def run(bench: ValidationBench) -> Result:
     )
 
 
-def _agreements(bench: ValidationBench, conditions: Sequence[str], clear: Bools) -> dict[str, Agreement]:
+def _agreements(bench: ValidationSetup, conditions: Sequence[str], clear: Bools) -> dict[str, Agreement]:
     ratings = ratings_table(bench.test, conditions)
     seed = bench.setting["seed"]
     return {
@@ -157,7 +158,7 @@ def _known(value: float) -> float:
 
 
 def _values(
-    bench: ValidationBench, alone: dict[str, Agreement], whole: dict[str, Agreement]
+    bench: ValidationSetup, alone: dict[str, Agreement], whole: dict[str, Agreement]
 ) -> dict[str, Any]:
     def numbers(found: Agreement) -> dict[str, Interval]:
         return found._asdict()

@@ -24,7 +24,7 @@ from sottovoce.studies.trends import Trend, trend_sheet
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from sottovoce.studies.manocha2020.human_ratings import ValidationBench
+    from sottovoce.studies.manocha2020.human_ratings import ValidationSetup
 
 LEARNED = "learned-scratch"
 RIVALS = ("mse", "snr", "stoi", "pesq", "visqol", "dpam-scratch")
@@ -32,18 +32,18 @@ NOTES = (
     "Ours, all variants: learned from answers of simulated listeners (the auditory model), not of people, "
     "and on other clips than these. The auditory model and the masking ear are made from published "
     "psychoacoustics. The shipped weights were not trained on ratings.",
-    "Values are turned so that more is better: 1 is full agreement for every measure. By condition: means "
+    "Signs are chosen so that more is better: 1 is full agreement for every measure. By condition: means "
     "over items. By clip: every item in every condition. Brackets: 95 % interval, bootstrap over items.",
     "Pairs: two conditions of one item, and whether the measure orders them as the mean rating does; a tie "
     "counts half. Clear: the 95 % t interval of the listeners' difference excludes 0.",
     "Clips are aligned before they are measured: by the waveforms where these correlate by 0.7 or more, else "
-    "by the course of the spectrum in steps of 1 ms, because what a vocoder makes up has phases of its own.",
-    "A measure at 16 kHz (PESQ, ViSQOL, DNSMOS, ours) cannot tell a clip from its own version that is cut "
-    "at 8 kHz, which listeners can.",
+    "by the spectrogram in steps of 1 ms, because a vocoder generates its own phases.",
+    "A measure at a sample rate of 16 kHz (PESQ, ViSQOL, DNSMOS, ours) cannot distinguish a clip from its "
+    "version band-limited to 8 kHz, which listeners can.",
 )
 
 
-def trends(bench: ValidationBench) -> StudyTable:
+def trends(bench: ValidationSetup) -> StudyTable:
     """Ours against what the paper compares with, by condition."""
     ratings = ratings_table(bench.test, bench.codecs)
     turned = {judge.id: bench.turned(judge, bench.codecs) for judge in bench.known}
@@ -60,7 +60,7 @@ def trends(bench: ValidationBench) -> StudyTable:
     return trend_sheet(rows)
 
 
-def agreements(bench: ValidationBench, order: Sequence[str], found: Mapping[str, Agreement]) -> StudyTable:
+def agreements(bench: ValidationSetup, order: Sequence[str], found: Mapping[str, Agreement]) -> StudyTable:
     titles = {judge.id: judge.title for judge in bench.judges}
     first = found[order[0]] if order else None
     return StudyTable(
@@ -88,7 +88,7 @@ def agreements(bench: ValidationBench, order: Sequence[str], found: Mapping[str,
 
 
 def with_reference(
-    bench: ValidationBench, order: Sequence[str], found: Mapping[str, Agreement]
+    bench: ValidationSetup, order: Sequence[str], found: Mapping[str, Agreement]
 ) -> StudyTable:
     titles = {judge.id: judge.title for judge in bench.judges}
     return StudyTable(
@@ -103,11 +103,11 @@ def with_reference(
             )
             for name in order
         ],
-        note="The reference beside itself: a measure that asks for one has its best value there for nothing.",
+        note="For the hidden reference, a measure with a reference has its best value by definition.",
     )
 
 
-def beside_paper(bench: ValidationBench, found: Mapping[str, Agreement]) -> StudyTable:
+def beside_paper(bench: ValidationSetup, found: Mapping[str, Agreement]) -> StudyTable:
     titles = {judge.id: judge.title for judge in bench.judges}
     rows = []
     for name, paper in TABLE_2.items():
@@ -131,11 +131,11 @@ def beside_paper(bench: ValidationBench, found: Mapping[str, Agreement]) -> Stud
         ),
         rows=rows,
         note="The paper's numbers are Spearman, Pearson and 2AFC accuracy in % on other listening tests: of "
-        "the same kind, not of the same clips. Its MSE is of spectrograms, ours of waveforms.",
+        "the same kind, but with other clips. Its MSE is of spectrograms, ours of waveforms.",
     )  # fmt: skip
 
 
-def calibration(bench: ValidationBench) -> StudyTable:
+def calibration(bench: ValidationSetup) -> StudyTable:
     """P(heard) beside the share of listeners who seem to have heard it."""
     conditions = bench.conditions
     shares = heard_shares(bench.test, conditions)
@@ -158,20 +158,20 @@ def calibration(bench: ValidationBench) -> StudyTable:
             )
         )
     return StudyTable(
-        title="P(heard) beside a proxy of it",
+        title="P(heard) beside a proxy from ratings",
         columns=(
             "ear", "P(heard), codecs", "listeners, codecs", "P(heard), reference", "listeners, reference",
             "mean gap", "Brier score",
         ),
         rows=rows,
         note="A proxy: MUSHRA does not ask whether a clip differs. A listener counts as having heard a "
-        "difference who rates below 90, or below their own rating of the hidden reference. Where nearly "
-        "all do, this says little about clips near the threshold. Mean gap: between P(heard) and the share "
-        "of listeners, over clips.",
+        "difference if they rate the clip below 90, or below their own rating of the hidden reference. If "
+        "nearly all do, this says little about clips near the threshold. Mean gap: between P(heard) and the "
+        "share of listeners, over clips.",
     )  # fmt: skip
 
 
-def conditions(bench: ValidationBench) -> StudyTable:
+def conditions(bench: ValidationSetup) -> StudyTable:
     rows = []
     shares = heard_shares(bench.test, bench.test.conditions)
     ratings = ratings_table(bench.test, bench.test.conditions)
@@ -190,19 +190,19 @@ def conditions(bench: ValidationBench) -> StudyTable:
         )
     return StudyTable(
         title="Conditions: ratings, and delays that were undone",
-        columns=("condition", "mean rating", "items", "heard (proxy), %", "late by, ms", "told by"),
+        columns=("condition", "mean rating", "items", "heard (proxy), %", "delay, ms", "aligned by"),
         rows=rows,
     )
 
 
-def not_run(bench: ValidationBench) -> list[StudyTable]:
+def not_run(bench: ValidationSetup) -> list[StudyTable]:
     titles = {judge.id: judge.title for judge in bench.judges}
     rows = [(titles[name], reason) for name, reason in bench.absent.items()]
     return [StudyTable(title="Not run", columns=("measure", "why"), rows=rows)] if rows else []
 
 
 def drawings(
-    bench: ValidationBench, order: Sequence[str], found: Mapping[str, Agreement]
+    bench: ValidationSetup, order: Sequence[str], found: Mapping[str, Agreement]
 ) -> list[StudyFigure]:
     return [
         StudyFigure(
@@ -220,7 +220,7 @@ def drawings(
     ]
 
 
-def _bars(bench: ValidationBench, order: Sequence[str], found: Mapping[str, Agreement]) -> Figure:
+def _bars(bench: ValidationSetup, order: Sequence[str], found: Mapping[str, Agreement]) -> Figure:
     titles = {judge.id: judge.title for judge in bench.judges}
     known = [name for name in order if not math.isnan(found[name].spearman_conditions.value)]
     figure = canvas((9, 0.8 + 0.28 * len(known)))
@@ -238,7 +238,7 @@ def _bars(bench: ValidationBench, order: Sequence[str], found: Mapping[str, Agre
     return figure
 
 
-def _scatter(bench: ValidationBench, order: Sequence[str]) -> Figure:
+def _scatter(bench: ValidationSetup, order: Sequence[str]) -> Figure:
     ids = {judge.id: judge for judge in bench.judges}
     columns = 4
     lines = max(1, math.ceil(len(order) / columns))

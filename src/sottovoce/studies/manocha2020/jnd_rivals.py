@@ -62,7 +62,7 @@ def at_random(listener: Listener, draws: Draws, trials: int = TRIALS) -> list[fl
 
 
 def quest_plus(listener: Listener, draws: Draws, trials: int = TRIALS, *, lapse: float = 0.1) -> list[float]:
-    """QUEST+ is told the rate of lapses; its estimate is the mean of what it still holds possible."""
+    """QUEST+ is given the lapse rate; its estimate is the mean of its posterior."""
     search = deepcopy(_quest(lapse))
     found = []
     for trial in range(trials):
@@ -88,7 +88,9 @@ def _along(search: Jnd) -> list[float]:
 @lru_cache(maxsize=2)
 def _quest(lapse: float) -> Any:
     if not has_quest_plus():
-        raise MissingExtra("expected the package questplus, got none; pip install questplus.")
+        raise MissingExtra(
+            "QUEST+ needs the package questplus, which is not installed; type: pip install questplus."
+        )
     from questplus import QuestPlus
 
     return QuestPlus(

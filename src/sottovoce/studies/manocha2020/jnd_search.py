@@ -46,7 +46,7 @@ OURS, RANDOM, QUEST = "our rule", "random strengths", "QUEST+"
 
 @final
 @dataclass(frozen=True)
-class JndBench:
+class JndSetup:
     """How many simulated listeners are asked."""
 
     folder: Path
@@ -73,18 +73,19 @@ class JndBench:
             "SIMULATED LISTENERS, not people: each has a known JND mu (15 to 85 on the scale of strengths), "
             f"a sigma (3 to 12) and lapses. {LISTENERS[self.scale]} listeners, {SESSIONS[self.scale]} "
             f"sessions of each kind, seed {self.seed}.",
-            "The paper asked people on a crowdsourcing platform. It gives no q, no priors and no lapse rate; "
-            "those here are ours.",
+            "The paper tested people on a crowdsourcing platform. It gives no q, no priors and no lapse "
+            "rate; "
+            "the values here are our choice.",
         ]
 
 
-def open_bench(choice: Choice, out: Path | None, device: str, tell: Tell) -> JndBench:
+def open_bench(choice: Choice, out: Path | None, device: str, tell: Tell) -> JndSetup:
     choice.refuse("M2", "attack", "fit", "model", "batch", "data", "clips")
     scale = "full" if find_scale(choice.scale).name == "full" else "mini"
-    return JndBench(out or default_folder("M2", scale, [choice.seed]), scale, choice.seed, tell, {})
+    return JndSetup(out or default_folder("M2", scale, [choice.seed]), scale, choice.seed, tell, {})
 
 
-def run(bench: JndBench) -> Result:
+def run(bench: JndSetup) -> Result:
     errors = _errors(bench)
     groups = {
         "simulated, 2 % lapses": _sessions(bench, 0.02),
@@ -92,9 +93,11 @@ def run(bench: JndBench) -> Result:
         "simulated, inattentive": _sessions(bench, None),
     }
     notes = [
-        "Agreement: the share of comparisons, sentinels left out, that are 'different' above the JND which "
-        "the same answers gave and 'same' at or below it. The closer to the JND one asks, the lower it is: a "
-        "listener without any lapse is of two minds there.",
+        "Agreement: the share of comparisons, without sentinels, answered 'different' above the JND "
+        "estimated "
+        "from the same answers and 'same' at or below it. It is lower for comparisons closer to the JND, "
+        "where "
+        "even a listener without lapses is uncertain.",
     ]
     if QUEST not in errors:
         notes.append("QUEST+ was not run: the package questplus is not installed.")
@@ -112,7 +115,7 @@ def run(bench: JndBench) -> Result:
             ),
             StudyFigure(
                 name="course",
-                title="What three simulated listeners were asked: strength by trial, and their JNDs",
+                title="Trials of three simulated listeners: strength by trial, and their JNDs",
                 figure=curves([("trials", "linear", _courses(bench))], label="strength", top=103),
             ),
         ],
@@ -132,7 +135,7 @@ class SimulatedListenerSession(NamedTuple):
     mus: tuple[float, ...]
 
 
-def _errors(bench: JndBench) -> dict[str, list[float]]:
+def _errors(bench: JndSetup) -> dict[str, list[float]]:
     """RMSE of mu after each trial, by the way in which strengths are chosen."""
     ways: dict[str, rivals.Way] = {OURS: rivals.adaptive, RANDOM: rivals.at_random}
     if rivals.has_quest_plus():
@@ -147,7 +150,7 @@ def _errors(bench: JndBench) -> dict[str, list[float]]:
     return {name: np.sqrt(np.mean(rows, axis=0)).tolist() for name, rows in squares.items()}
 
 
-def _sessions(bench: JndBench, lapse: float | None) -> list[SimulatedListenerSession]:
+def _sessions(bench: JndSetup, lapse: float | None) -> list[SimulatedListenerSession]:
     """Sessions of the paper's shape. lapse: of attentive listeners; None: those who throw coins."""
     plan, found = SessionPlan(), []
     for number in range(SESSIONS[bench.scale]):
@@ -195,9 +198,7 @@ def _values(found: Sequence[SimulatedListenerSession]) -> dict[str, Any]:
 
 def _goal_sheet(goals: Sequence[Trend]) -> StudyTable:
     plain = trend_sheet(goals)
-    return StudyTable(
-        title="What is asked of the rule", columns=("goal", *plain.columns[1:]), rows=plain.rows
-    )
+    return StudyTable(title="Requirements on the rule", columns=("goal", *plain.columns[1:]), rows=plain.rows)
 
 
 def _error_sheet(errors: Mapping[str, list[float]]) -> StudyTable:
@@ -205,8 +206,8 @@ def _error_sheet(errors: Mapping[str, list[float]]) -> StudyTable:
         title="Error of the JND of simulated listeners, RMSE of mu",
         columns=("strengths chosen by", *(f"{trials} trials" for trials in SHOWN)),
         rows=[(name, *(f"{row[trials - 1]:.2f}" for trials in SHOWN)) for name, row in errors.items()],
-        note="On the scale of strengths, 0 to 100. QUEST+ is told the true rate of lapses. Random strengths "
-        "are evaluated as our own are.",
+        note="On the scale of strengths, 0 to 100. QUEST+ is given the true lapse rate. Answers to random "
+        "strengths are evaluated like our own.",
     )
 
 
@@ -231,7 +232,7 @@ def _session_sheet(groups: Mapping[str, Sequence[SimulatedListenerSession]]) -> 
         title="Sessions: 3 references x 10 comparisons, 6 of them sentinels",
         columns=("listeners", "sessions kept", "same : different", "agreement with the JND, %"),
         rows=rows,
-        note="Balance and agreement are those of the sessions that were kept.",
+        note="Balance and agreement are computed on the sessions that were kept.",
     )
 
 
@@ -257,14 +258,14 @@ def _trends(
         ),
         Trend("as many same as different answers", abs(share - 0.5) < 0.05, f"{percent(share)} % same"),
         Trend(
-            "sentinels discard who does not listen",
+            "sentinels discard listeners who do not listen",
             coins < 0.1 * len(attentive),
             f"{coins} of {len(attentive)} coins kept; 1 in 64 expected",
         ),
     ]
 
 
-def _courses(bench: JndBench) -> dict[str, tuple[list[float], list[float]]]:
+def _courses(bench: JndSetup) -> dict[str, tuple[list[float], list[float]]]:
     lines = {}
     for number in range(3):
         listener = rivals.make_listener(number, lapse=LAPSE, seed=bench.seed)

@@ -161,7 +161,7 @@ def try_all(
     for place, judge in enumerate(asked):
         tell(place / len(asked), f"measuring {judge.title}")
         if judge.lacks or (judge.slow and not slow):
-            absent[judge.id] = judge.lacks or "takes seconds a clip; give --scale full"
+            absent[judge.id] = judge.lacks or "takes seconds per clip; give --scale full"
             continue
         try:
             found[judge.id] = judge.measure(clean, changed)

@@ -51,7 +51,7 @@ Floats = NDArray[np.float64]
 
 @final
 @dataclass(frozen=True)
-class LearnedBench:
+class LearnedSetup:
     """data: an answers folder, or clips over which simulated listeners are asked. dpam: its weights."""
 
     folder: Path
@@ -99,24 +99,25 @@ class LearnedBench:
     def scope(self, study: Study[Any]) -> list[str]:
         who = Learned().facts["listeners"]
         return [
-            f"SIMULATED: our metric was trained on answers of {who} listeners, and is judged here on answers "
-            "of simulated ones, who hear through our auditory model. Nothing here is known of people.",
+            f"SIMULATED: our metric was trained on answers of {who} listeners, and is evaluated here on "
+            "answers "
+            "of simulated ones, who hear through our auditory model. Nothing here was tested with people.",
             f"Answers: {self.data}, seed {self.seed}. The paper: about 55,000 answers of people.",
         ]
 
 
-def open_bench(choice: Choice, out: Path | None, device: str, tell: Tell) -> LearnedBench:
+def open_bench(choice: Choice, out: Path | None, device: str, tell: Tell) -> LearnedSetup:
     choice.refuse("M3", "attack", "fit", "batch")
     scale = "full" if find_scale(choice.scale).name == "full" else "mini"
     data = choice.data or "embedded"
     if choice.model is not None and not (Path(choice.model).expanduser() / FILES["scratch"]).is_file():
         raise InputError(
-            f"--model {choice.model}: expected the folder of DPAM's published weights, got none with "
-            f"{FILES['scratch']}; name it, or leave it out."
+            f"--model {choice.model}: expected the folder of DPAM's published weights, with "
+            f"{FILES['scratch']}; name that folder, or leave --model out."
         )
     pairs = choice.clips or PAIRS[scale]
     folder = out or default_folder("M3", scale, [data, choice.model or "", pairs, choice.seed])
-    return LearnedBench(folder, scale, data, choice.model, pairs, choice.seed, device, tell, {})
+    return LearnedSetup(folder, scale, data, choice.model, pairs, choice.seed, device, tell, {})
 
 
 class EarDistances(NamedTuple):
@@ -126,7 +127,7 @@ class EarDistances(NamedTuple):
     p: Floats | None
 
 
-def run(bench: LearnedBench) -> Result:
+def run(bench: LearnedSetup) -> Result:
     answers = bench.answers()
     # A folder that is given may hold what the metric was trained on; what is simulated here does not.
     every = [row for row, one in enumerate(answers.answers) if not one.sentinel]
@@ -150,7 +151,7 @@ def run(bench: LearnedBench) -> Result:
         drawings=[
             StudyFigure(
                 name="calibration",
-                title="Share of 'different' answers of simulated listeners by the P that an ear gave",
+                title="Share of 'different' answers of simulated listeners by the P(different) of an ear",
                 figure=curves(
                     [("P(different)", "linear", {name: _bins(one.p, pairs) for name, one in heard.items()
                       if one.p is not None and not name.startswith("DPAM")})],
@@ -165,17 +166,19 @@ def run(bench: LearnedBench) -> Result:
             "checks": {name: one._asdict() for name, one in checks.items()},
         },
         notes=[
-            "Simulated answers throughout. The auditory model is what simulated listeners hear with; they "
-            "differ from it by their sensitivity, by chance near threshold and by lapses. Its figures are "
-            "about the best that can be had.",
+            "All answers are simulated. Simulated listeners hear with the auditory model; they differ from "
+            "it in "
+            "sensitivity, by chance near the threshold and by lapses. Its figures are about the best "
+            "possible.",
             "The paper's column is its Table 2, 2AFC accuracy on 1,210 simulated triplets judged by people: "
-            "which of two is nearer to a reference. Ours: of two changes of one reference along one path, "
-            "the stronger one is put further away.",
+            "which of two clips is closer to a reference. Ours: how often, of two changes of one reference "
+            "along "
+            "one path, the stronger one gets the larger distance.",
         ],
     )  # fmt: skip
 
 
-def _simulate(bench: LearnedBench, folder: Path) -> None:
+def _simulate(bench: LearnedSetup, folder: Path) -> None:
     from sottovoce.perception.jnd.references import Cut, cut_references
     from sottovoce.perception.jnd.simulated_answers import Collection, simulate
 
@@ -205,9 +208,9 @@ def listen(ear: Ear, pairs: AnswerPairs) -> EarDistances:
 def _figures(heard: EarDistances, pairs: AnswerPairs) -> EarFigures:
     """Of P(different), but the area under the curve, which the distance gives: P may be flat."""
     area = judge(heard.distance, pairs.different, pairs.asked)
-    found = area if heard.p is None else judge(heard.p, pairs.different, pairs.asked)
-    told = {} if heard.p is not None else dict.fromkeys(("loss", "accuracy", "calibration"), math.nan)
-    return replace(found, auc=area.auc, **told)
+    if heard.p is None:
+        return replace(area, loss=math.nan, accuracy=math.nan, calibration=math.nan)
+    return replace(judge(heard.p, pairs.different, pairs.asked), auc=area.auc)
 
 
 def ordered(distance: Floats, pairs: AnswerPairs) -> float:
@@ -312,7 +315,7 @@ def _answer_sheet(
 def _check_sheet(checks: Mapping[str, KnownAnswers]) -> StudyTable:
     words = {True: "yes", False: "NO", None: MISSING}
     return StudyTable(
-        title="Changes whose answer is known",
+        title="Changes with a known answer",
         columns=(
             "ear", "noise at 40 dB", "half the gain", "shift by 1 sample", "shift by 1 ms",
             "alone or in a batch, %", "P at distance 0", "P never falls",
@@ -332,16 +335,14 @@ def _check_sheet(checks: Mapping[str, KnownAnswers]) -> StudyTable:
         ],
         note=f"Means over {CHECK_CLIPS} spoken prompts of {CHECK_SECONDS:g} s. White noise at 40 dB SNR in "
         "the ear's own unit (ours and the auditory model: just noticeable differences), then distances as "
-        "multiples of it: half the gain is clearly heard, a shift is not. DPAM is run one clip at a time "
-        "here; its authors' code takes statistics over whatever is in the batch.",
+        "multiples of it: half the gain is clearly audible, a shift is not. DPAM is run one clip at a time "
+        "here; its authors' code computes statistics over the batch.",
     )  # fmt: skip
 
 
 def _goal_sheet(goals: list[Trend]) -> StudyTable:
     plain = trend_sheet(goals)
-    return StudyTable(
-        title="What is asked of a metric", columns=("goal", *plain.columns[1:]), rows=plain.rows
-    )
+    return StudyTable(title="Requirements on a metric", columns=("goal", *plain.columns[1:]), rows=plain.rows)
 
 
 def _share(value: float) -> str:
@@ -354,7 +355,7 @@ def _trends(figures: Mapping[str, EarFigures], checks: Mapping[str, KnownAnswers
     told = ", ".join(f"{name} {value:.3f}" for name, value in ours.items())
     trends = [Trend("training on answers beats features of classifiers (AUC)", least > ours["pre"], told)]
     mine = checks["ours, scratch"]
-    claim = "a shift of one sample is nearer than faint noise and than half the gain"
+    claim = "a shift of one sample has a smaller distance than faint noise and than half the gain"
     numbers = f"{mine.shift_one:.3f} and {mine.gain:.2f} times noise at 40 dB"
     trends.append(Trend(f"ours: {claim}", mine.shift_one < min(1.0, mine.gain), numbers))
     if "DPAM, scratch" in checks:

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from sottovoce.core.statistics import Interval, ratio_bootstrap, ratio_difference
 from sottovoce.studies.draw import curves
-from sottovoce.studies.manocha2020.denoiser_bench import (
+from sottovoce.studies.manocha2020.denoiser_setup import (
     JUDGES,
     NOISY,
     TITLES,
     TRANCHES_DB,
-    DenoiserBench,
+    DenoiserSetup,
     open_bench,
 )
 from sottovoce.studies.manocha2020.preference_pairs import export_pairs, rivals_of
@@ -35,7 +35,7 @@ RIVALS = ("features", "wiener", "omlsa")
 NAMES = ("hard", "", "", "easy")
 
 
-def run(bench: DenoiserBench) -> Result:
+def run(bench: DenoiserSetup) -> Result:
     means = {
         judge: {
             system: [_mean(bench, system, judge, db) for db in (*TRANCHES_DB, None)] for system in bench.heard
@@ -45,10 +45,12 @@ def run(bench: DenoiserBench) -> Result:
     folder = bench.folder / "M5" / "pairs"
     count = export_pairs(bench, OURS, rivals_of(OURS, bench), folder) if OURS in bench.heard else 0
     notes = [
-        "Every clip is in every tranche, in another noise each time. Intervals are over clips. P(heard) "
-        "and the learned distance are between clean and cleaned clips, by the learned ear, which was learned "
-        "from simulated listeners: a denoiser that was trained with it is judged by its own teacher there. "
-        "What is left of noise at these SNRs is heard for sure, so P(heard) hardly tells systems apart; the "
+        "Every clip is in every tranche, with a different noise each time. Intervals are over clips. "
+        "P(heard) "
+        "and the learned distance are between clean and denoised clips, by the learned ear, which was "
+        "trained "
+        "on simulated listeners: a denoiser that was trained with it as its loss has an advantage there. "
+        "The noise left at these SNRs is always audible, so P(heard) hardly separates the systems; the "
         "distance does.",
     ]
     if _known(means[HEARD]) and _certain(means[HEARD]):
@@ -69,7 +71,7 @@ def run(bench: DenoiserBench) -> Result:
         drawings=[
             StudyFigure(
                 name=judge,
-                title=f"{MEASURES[judge]} by the SNR of the noisy clip; measures, not people",
+                title=f"{MEASURES[judge]} by the SNR of the noisy clip (objective measures)",
                 figure=_figure(judge, means[judge]),
             )
             for judge in ("pesq", "distance")
@@ -80,14 +82,14 @@ def run(bench: DenoiserBench) -> Result:
     )
 
 
-def _mean(bench: DenoiserBench, system: str, judge: str, snr_db: float | None) -> Interval:
+def _mean(bench: DenoiserSetup, system: str, judge: str, snr_db: float | None) -> Interval:
     values = bench.values(system, judge)
     if values is None:
         return Interval(math.nan, math.nan, math.nan, 0)
     return ratio_bootstrap(_sums(bench, values * (100.0 if judge == HEARD else 1.0), snr_db))
 
 
-def _sums(bench: DenoiserBench, values: NDArray[np.float64], snr_db: float | None) -> NDArray[np.float64]:
+def _sums(bench: DenoiserSetup, values: NDArray[np.float64], snr_db: float | None) -> NDArray[np.float64]:
     """Sum and count of each clip's mixtures, `(clips, 2)`: a clip in four noises is still one clip."""
     clips = {one.clip: place for place, one in enumerate({one.clip: one for one in bench.mixed}.values())}
     found = np.zeros((len(clips), 2))
@@ -124,30 +126,30 @@ def _cell(found: Interval, digits: int) -> str:
     return text if math.isnan(found.low) else f"{text} [{found.low:.{digits}f}, {found.high:.{digits}f}]"
 
 
-def _trends(bench: DenoiserBench) -> list[Trend]:
-    """The paper's claims are of preference; PESQ stands in for people."""
+def _trends(bench: DenoiserSetup) -> list[Trend]:
+    """The paper's claims are about preference; PESQ is used in place of people."""
     trends = [_better(bench, OURS, rival, None) for rival in RIVALS]
     trends += [_better(bench, OURS, "features", db) for db in TRANCHES_DB]
     gains = [_gain(bench, OURS, "features", db) for db in (TRANCHES_DB[0], TRANCHES_DB[-1])]
-    claim = f"{TITLES[OURS]}: gains most on {TITLES['features']} in the easy tranche (PESQ, a proxy)"
+    claim = f"{TITLES[OURS]}: largest gain over {TITLES['features']} in the easy tranche (PESQ, a proxy)"
     if any(gain is None or math.isnan(gain.value) for gain in gains):
         return [*trends, Trend(claim, None, "not run")]
     hard, easy = (gain.value for gain in gains if gain is not None)
     return [*trends, Trend(claim, easy > hard, f"{easy:+.2f} when easy, {hard:+.2f} when hard")]
 
 
-def _others(bench: DenoiserBench) -> StudyTable:
+def _others(bench: DenoiserSetup) -> StudyTable:
     """What else there is to compare, which the paper did not."""
     two = [(OURS, "l1"), (OURS, "dpam"), (OURS, NOISY), (f"l1-{OURS}", "l1"), (f"mrstft-{OURS}", "mrstft")]
     rows = []
     for one, other in two:
         gain = _gain(bench, one, other, None)
         numbers = MISSING if gain is None or math.isnan(gain.value) else _signed(gain)
-        rows.append((f"{TITLES[one]}, less {TITLES[other]}", numbers))
+        rows.append((f"{TITLES[one]} minus {TITLES[other]}", numbers))
     return StudyTable(title="Further differences in PESQ", columns=("systems", "difference"), rows=rows)
 
 
-def _better(bench: DenoiserBench, one: str, other: str, snr_db: float | None) -> Trend:
+def _better(bench: DenoiserSetup, one: str, other: str, snr_db: float | None) -> Trend:
     where = "" if snr_db is None else f", at {snr_db:g} dB"
     claim = f"{TITLES[one]}: better than {TITLES[other]}{where} (PESQ, a proxy of preference)"
     gain = _gain(bench, one, other, snr_db)
@@ -156,7 +158,7 @@ def _better(bench: DenoiserBench, one: str, other: str, snr_db: float | None) ->
     return Trend(claim, gain.value > 0, f"{_signed(gain)}, {gain.n} clips")
 
 
-def _gain(bench: DenoiserBench, one: str, other: str, snr_db: float | None) -> Interval | None:
+def _gain(bench: DenoiserSetup, one: str, other: str, snr_db: float | None) -> Interval | None:
     """By how much one system's PESQ is higher, mixture by mixture; None where one of them was not run."""
     ours, theirs = bench.values(one, "pesq"), bench.values(other, "pesq")
     if ours is None or theirs is None:
@@ -183,12 +185,12 @@ def _lines(found: dict[str, list[Interval]]) -> dict[str, tuple[list[float], lis
     }
 
 
-def _absent(bench: DenoiserBench) -> list[StudyTable]:
+def _absent(bench: DenoiserSetup) -> list[StudyTable]:
     rows = [(TITLES.get(name, MEASURES.get(name, name)), reason) for name, reason in bench.absent.items()]
     return [StudyTable(title="Not run", columns=("what", "why"), rows=rows)] if rows else []
 
 
-def _values(bench: DenoiserBench, means: dict[str, dict[str, list[Interval]]]) -> dict[str, Any]:
+def _values(bench: DenoiserSetup, means: dict[str, dict[str, list[Interval]]]) -> dict[str, Any]:
     heads = [*(f"{db:g}" for db in TRANCHES_DB), "all"]
     return {
         "means": {

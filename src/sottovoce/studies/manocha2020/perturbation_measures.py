@@ -23,7 +23,7 @@ WINDOW_SECONDS, HOP_SECONDS, FLOOR_DB = 0.025, 0.010, -80.0
 
 
 def response_of(transform: Transform, seconds: float, sample_rate: int, draws: Draws) -> Floats:
-    """What becomes of an impulse, `(time,)`."""
+    """The impulse response, `(time,)`."""
     impulse = np.zeros(round(seconds * sample_rate))
     impulse[0] = 0.5
     batch = AudioBatch.of([impulse], sample_rate, ["impulse"])
@@ -55,7 +55,7 @@ def bit_rate(kbps: float, sample_rate: int, seconds: float = 20.0) -> float:
 
 
 def count_levels(transform: Transform, sample_rate: int, draws: Draws) -> int:
-    """Different samples in what becomes of a ramp over the whole scale."""
+    """The number of different samples in the response to a ramp over the whole scale."""
     ramp = np.linspace(-1.0, 1.0, 65537)
     return len(torch.unique(transform(AudioBatch.of([ramp], sample_rate), draws=draws).waveforms))
 

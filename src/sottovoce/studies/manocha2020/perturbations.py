@@ -40,7 +40,7 @@ SHOWN_STRENGTH = 50.0
 
 @final
 @dataclass(frozen=True)
-class PerturbationBench:
+class PerturbationSetup:
     """Clips to degrade, and how many random directions to walk."""
 
     folder: Path
@@ -65,8 +65,9 @@ class PerturbationBench:
         return [
             f"Data {self.data} ({self.note}), {len(self.clips)} clips, seed {self.seed}.",
             "Noises and room responses are synthesised; the paper took noises from ESC-50 and measured "
-            "responses. How strengths run through a range, and what EQ amounts mean, the paper does not say: "
-            "both are ours.",
+            "responses. The paper does not say how strengths map to a range, or what EQ amounts mean: both "
+            "are our "
+            "choice.",
         ]
 
     @property
@@ -74,13 +75,13 @@ class PerturbationBench:
         return Draws(self.seed).turn("study", "M1")
 
 
-def open_bench(choice: Choice, out: Path | None, device: str, tell: Tell) -> PerturbationBench:
+def open_bench(choice: Choice, out: Path | None, device: str, tell: Tell) -> PerturbationSetup:
     choice.refuse("M1", "attack", "fit", "model", "batch")
     scale = "full" if find_scale(choice.scale).name == "full" else "mini"
     data, count = choice.data or "strings", choice.clips or CLIPS[scale]
     corpus = open_corpus(data).limit(count, choice.seed)
     (chunk,) = corpus.chunks(len(corpus), SAMPLE_RATE)
-    return PerturbationBench(
+    return PerturbationSetup(
         folder=out or default_folder("M1", scale, [data, count, choice.seed]),
         clips=collate(chunk.clips),
         data=data,
@@ -92,7 +93,7 @@ def open_bench(choice: Choice, out: Path | None, device: str, tell: Tell) -> Per
     )
 
 
-def run(bench: PerturbationBench) -> Result:
+def run(bench: PerturbationSetup) -> Result:
     found, growth = {}, {}
     for place, name in enumerate(MAKERS):
         bench.tell(place / (len(MAKERS) + 1), name)
@@ -150,18 +151,20 @@ def run(bench: PerturbationBench) -> Result:
             },
         },
         notes=[
-            "SNR: over the clip's own length. DRR and RT60: of what becomes of an impulse, the RT60 by "
+            "SNR: over the clip's own length. DRR and RT60: of the impulse response, the RT60 by "
             "backward integration from -5 to -35 dB. Bit rate: size of a stream of 20 s; MP3 at 16 kHz has 8 "
-            "to 160 kbit/s, and the nearest of them is taken. Levels: different samples of a ramp; the "
-            "nearest odd number is taken. EQ: the middle band of white noise against the low one, in 20 dB. "
-            "Pops and dropouts: samples of white noise that changed. Griffin-Lim: the iterations are run as "
-            "asked, and what is found is the log-spectral distance.",
-            "Distance: RMS difference of log magnitudes (25 ms) in dB, cells below -80 dB held there.",
+            "to 160 kbit/s, and the nearest rate is used. Levels: different samples of a ramp; the "
+            "nearest odd number is used. EQ: the middle band of white noise relative to the low one, in "
+            "units of "
+            "20 dB. Pops and dropouts: number of samples of white noise that changed. Griffin-Lim: the "
+            "number of "
+            "iterations as set, and the measured log-spectral distance.",
+            "Distance: RMS difference of log magnitudes (25 ms) in dB, with a floor at -80 dB.",
         ],
     )
 
 
-def _figures(bench: PerturbationBench, name: str, strength: float) -> tuple[float, list[float] | None]:
+def _figures(bench: PerturbationSetup, name: str, strength: float) -> tuple[float, list[float] | None]:
     """What a perturbation is asked for at a strength, and what is found, a value a clip or one; None where
     the figure leaves no trace but a distance."""
     part, rate, draws = MAKERS[name](strength=strength), SAMPLE_RATE, bench.draws.turn(name)
@@ -183,7 +186,7 @@ def _figures(bench: PerturbationBench, name: str, strength: float) -> tuple[floa
     return part.asked, None
 
 
-def _growth(bench: PerturbationBench, direction: Direction) -> list[Any]:
+def _growth(bench: PerturbationSetup, direction: Direction) -> list[Any]:
     """Distances at each strength, `(clips,)` in dB."""
     return [
         measure.spectral_distance_db(bench.clips, one.batch)
@@ -203,11 +206,11 @@ def _figure_sheet(found: dict[str, list[tuple[float, list[float]]]]) -> StudyTab
             cells = [f"{asked:.3g} / {_spread(values)}" for asked, values in found[name]]
             rows.append((name, category, part.range.unit or "of 20 dB", *cells))
     return StudyTable(
-        title="Asked / found, by strength (Table 1)",
+        title="Set / measured, by strength (Table 1)",
         columns=("perturbation", "category", "unit", *(f"{strength:g}" for strength in STRENGTHS)),
         rows=rows,
-        note="Found: on every clip, smallest to largest where they differ in the third digit. Griffin-Lim: "
-        "iterations / log-spectral distance in dB.",
+        note="Measured: on every clip, smallest to largest where they differ in the third digit. "
+        "Griffin-Lim: iterations / log-spectral distance in dB.",
     )
 
 
@@ -230,7 +233,7 @@ def _growth_sheet(title: str, growth: dict[str, list[Any]]) -> StudyTable:
     )
 
 
-def _gallery(bench: PerturbationBench) -> Figure:
+def _gallery(bench: PerturbationSetup) -> Figure:
     figure = canvas((12, 6.4))
     names = ["clean", *MAKERS]
     grid = figure.subplots(3, 5, sharex=True, sharey=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sottovoce.core.draws import Draws
 from sottovoce.errors import StoreError
-from sottovoce.studies.manocha2020.denoiser_bench import NOISY, SAMPLE_RATE, DenoiserBench
+from sottovoce.studies.manocha2020.denoiser_setup import NOISY, SAMPLE_RATE, DenoiserSetup
 
 LOUDNESS_LUFS = -27.0
 PAIR_COLUMNS = ("pair", "reference", "a", "b")
@@ -25,7 +25,7 @@ _LOUDEST = 0.98
 Samples = NDArray[np.float64]
 
 
-def export_pairs(bench: DenoiserBench, ours: str, rivals: Sequence[str], folder: Path) -> int:
+def export_pairs(bench: DenoiserSetup, ours: str, rivals: Sequence[str], folder: Path) -> int:
     """One pair of every mixture and rival, which of them is `a` at random; returns how many."""
     draws = Draws(bench.seed).turn("pairs")
     pairs, keys = [], []
@@ -48,7 +48,7 @@ def export_pairs(bench: DenoiserBench, ours: str, rivals: Sequence[str], folder:
         _table(folder / "pairs.csv", PAIR_COLUMNS, sorted(pairs))
         _table(folder / "key.csv", KEY_COLUMNS, sorted(keys))
     except OSError as error:
-        raise StoreError(f"{folder}: expected to write here, got {error}; choose another --out.") from None
+        raise StoreError(f"cannot write to {folder}: {error}; choose another folder with --out.") from None
     return len(pairs)
 
 
@@ -73,7 +73,7 @@ def loudness(sound: Samples) -> float:
     return 10 * np.log10(power) if power > 0 else LOUDNESS_LUFS
 
 
-def rivals_of(ours: str, bench: DenoiserBench) -> list[str]:
+def rivals_of(ours: str, bench: DenoiserSetup) -> list[str]:
     """All other systems that were run."""
     return [name for name in bench.heard if name not in (ours, NOISY)]
 

@@ -26,7 +26,7 @@ _FLOOR = 1e-8
 
 
 class FoundDelay(NamedTuple):
-    """How late a clip is, in samples, what told so, and how well the two match then."""
+    """The delay of a clip in samples, how it was found, and how well the two match then."""
 
     samples: int
     by: str

@@ -7,9 +7,9 @@ from sottovoce.core.record import Record
 from sottovoce.core.statistics import Interval
 from sottovoce.registry.part_text import Part
 from sottovoce.studies.draw import Sweep, curves
-from sottovoce.studies.olivier2023.hardening_plans import KEYWORDS, RECOGNISERS
-from sottovoce.studies.olivier2023.recogniser_bench import AsrBench, opener
-from sottovoce.studies.olivier2023.recogniser_figures import found, less
+from sottovoce.studies.olivier2023.runs.hardening_plans import KEYWORDS, RECOGNISERS
+from sottovoce.studies.olivier2023.runs.recogniser_figures import found, less
+from sottovoce.studies.olivier2023.runs.recogniser_setup import AsrSetup, opener
 from sottovoce.studies.shown_numbers import percent_interval
 from sottovoce.studies.study import Result, Study, StudyFigure, StudyTable
 from sottovoce.studies.trends import Trend, higher, lower, trend_sheet
@@ -26,7 +26,7 @@ Group = tuple[str, str]
 """An attack and a budget."""
 
 
-def run(bench: AsrBench) -> Result:
+def run(bench: AsrSetup) -> Result:
     return Result(
         sheets=[trend_sheet(_trends(bench)), *(_sheet(bench, model) for model in MODELS)],
         drawings=[
@@ -60,23 +60,23 @@ def run(bench: AsrBench) -> Result:
     )
 
 
-def _cells(bench: AsrBench, model: str, variant: str) -> list[tuple[Cell, list[Record]]]:
+def _cells(bench: AsrSetup, model: str, variant: str) -> list[tuple[Cell, list[Record]]]:
     run = bench.runs.get(f"{model}-{variant}")
     return [] if run is None else [(cell, run.records.get(cell.id, [])) for cell in run.plan.cells()]
 
 
-def _groups(bench: AsrBench, model: str, variant: str) -> dict[Group, list[Record]]:
+def _groups(bench: AsrSetup, model: str, variant: str) -> dict[Group, list[Record]]:
     return {
         (str(cell.attack), str(cell.budget)): rows for cell, rows in _cells(bench, model, variant) if rows
     }
 
 
-def _first(bench: AsrBench, model: str, variant: str) -> list[Record]:
+def _first(bench: AsrSetup, model: str, variant: str) -> list[Record]:
     """Each clip once."""
     return next(iter(_groups(bench, model, variant).values()), [])
 
 
-def _strongest(bench: AsrBench, model: str, variant: str, budget: str) -> list[Record]:
+def _strongest(bench: AsrSetup, model: str, variant: str, budget: str) -> list[Record]:
     """The records of the attack that does most at a size."""
     after = MODELS[model][0]
     sign = -1.0 if after == "accuracy" else 1.0
@@ -89,7 +89,7 @@ def _value(one: Interval | None) -> float:
     return float("nan") if one is None else one.value
 
 
-def _budgets(bench: AsrBench, model: str) -> dict[str, str]:
+def _budgets(bench: AsrSetup, model: str) -> dict[str, str]:
     """The sizes that were run, and how people say them."""
     return {
         str(cell.budget): cell.budget_title
@@ -99,7 +99,7 @@ def _budgets(bench: AsrBench, model: str) -> dict[str, str]:
     }
 
 
-def _sheet(bench: AsrBench, model: str) -> StudyTable:
+def _sheet(bench: AsrSetup, model: str) -> StudyTable:
     after, before, variants = MODELS[model]
     groups = {variant: _groups(bench, model, variant) for variant in variants}
     rows = [("clean", *(percent_interval(found(_first(bench, model, one), before)) for one in variants))]
@@ -121,7 +121,7 @@ def _sheet(bench: AsrBench, model: str) -> StudyTable:
     )
 
 
-def _sweep(bench: AsrBench, model: str) -> Sweep:
+def _sweep(bench: AsrSetup, model: str) -> Sweep:
     after, _, variants = MODELS[model]
     lines = {}
     for variant in variants:
@@ -140,7 +140,7 @@ def _size(budget: str) -> float:
     return float(size)
 
 
-def _trends(bench: AsrBench) -> list[Trend]:
+def _trends(bench: AsrSetup) -> list[Trend]:
     trends = []
     for model, (after, before, variants) in MODELS.items():
         better, worse = (higher, lower) if after == "accuracy" else (lower, higher)
@@ -158,7 +158,7 @@ def _trends(bench: AsrBench) -> list[Trend]:
     return [*trends, higher(claim, less(strong, weak, "accuracy"), "points, all sizes together")]
 
 
-def _pooled(bench: AsrBench, model: str, variant: str) -> list[Record]:
+def _pooled(bench: AsrSetup, model: str, variant: str) -> list[Record]:
     """The strongest attack of every size."""
     return [record for size in _budgets(bench, model) for record in _strongest(bench, model, variant, size)]
 

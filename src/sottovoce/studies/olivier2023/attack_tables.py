@@ -1,5 +1,5 @@
 """What Olivier's thesis (2023) reports of attacks on recognisers: Tables 5.1, 5.2 and D.1, as printed, and
-the settings and findings that stand in the text of chapter 5 and appendix D.1."""
+the settings and findings in the text of chapter 5 and appendix D.1."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from sottovoce.core.record import Record
 from sottovoce.studies.draw import curves
 from sottovoce.studies.olivier2023.attack_tables import GENETIC_SNR_DB, TABLE_D_1
-from sottovoce.studies.olivier2023.recogniser_bench import AsrBench, opener
-from sottovoce.studies.olivier2023.recogniser_figures import found, reached
+from sottovoce.studies.olivier2023.runs.recogniser_figures import found, reached
+from sottovoce.studies.olivier2023.runs.recogniser_setup import AsrSetup, opener
 from sottovoce.studies.shown_numbers import as_printed, db_interval, percent_interval
 from sottovoce.studies.study import Result, Study, StudyFigure, StudyTable
 
@@ -18,7 +18,7 @@ REMOVALS = {
 WHITE_NOISE = {"noise": "white noise"}
 
 
-def run(bench: AsrBench) -> Result:
+def run(bench: AsrSetup) -> Result:
     return Result(
         sheets=[_genetic(bench), _removal(bench), _least(bench), _universal(bench)],
         drawings=[
@@ -59,7 +59,7 @@ def _shown() -> dict[str, str]:
     return {**WHITE_NOISE, **REMOVALS}
 
 
-def _genetic(bench: AsrBench) -> StudyTable:
+def _genetic(bench: AsrSetup) -> StudyTable:
     ours = [
         (
             f"here: {bench.model}, {cell.budget_title}",
@@ -90,7 +90,7 @@ def _genetic(bench: AsrBench) -> StudyTable:
     )
 
 
-def _removal(bench: AsrBench) -> StudyTable:
+def _removal(bench: AsrSetup) -> StudyTable:
     rows = []
     for cell, noise in bench.cells("removal", "noise"):
         each = [_records(bench, name, str(cell.budget)) for name in _shown()]
@@ -101,13 +101,13 @@ def _removal(bench: AsrBench) -> StudyTable:
         title="Attacks by removal, WER in % (Fig. D.1)",
         columns=("size", "clean", *_shown().values(), "clips"),
         rows=rows,
-        note="All of the energy that the SNR allows is taken away.",
+        note="The attacks remove all of the energy that the SNR allows.",
     )
 
 
-def _least(bench: AsrBench) -> StudyTable:
+def _least(bench: AsrSetup) -> StudyTable:
     return StudyTable(
-        title="The least that makes a transcript worse",
+        title="Smallest removal that makes a transcript worse",
         columns=("attack", "transcripts made worse, %", "SNR of those, dB", "clips"),
         rows=[
             (
@@ -123,7 +123,7 @@ def _least(bench: AsrBench) -> StudyTable:
     )
 
 
-def _universal(bench: AsrBench) -> StudyTable:
+def _universal(bench: AsrSetup) -> StudyTable:
     rows = []
     for cell, records in bench.cells("universal", "universal-gradient"):
         judged = {record.clip for record in records}
@@ -141,16 +141,16 @@ def _universal(bench: AsrBench) -> StudyTable:
         title="One perturbation for all clips, WER in %, on clips that it was not fitted on",
         columns=("size", "clean", "universal", "white noise of the same size", "clips"),
         rows=rows,
-        note="The paper lists this attack without a table. White noise is measured on those of the clips "
-        "that the attacks by removal had too.",
+        note="The paper lists this attack without a table. White noise is measured on the clips that the "
+        "attacks by removal used too.",
     )
 
 
-def _records(bench: AsrBench, attack: str, budget: str) -> list[Record]:
+def _records(bench: AsrSetup, attack: str, budget: str) -> list[Record]:
     return bench.records("removal", attack, budget)
 
 
-def _curve(bench: AsrBench, attack: str) -> tuple[list[float], list[float]]:
+def _curve(bench: AsrSetup, attack: str) -> tuple[list[float], list[float]]:
     points = [(found(rows, "snr"), found(rows, "wer")) for _, rows in bench.cells("removal", attack)]
     known = sorted((snr.value, 100 * wer.value) for snr, wer in points if snr and wer)
     return [snr for snr, _ in known], [wer for _, wer in known]

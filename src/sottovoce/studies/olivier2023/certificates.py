@@ -9,7 +9,7 @@ import numpy as np
 from sottovoce.auditing.certificates.certify_folder import CertifiedClip, CertifiedCurve, read_curve
 from sottovoce.core.statistics import Interval
 from sottovoce.studies.draw import Sweep, curves
-from sottovoce.studies.olivier2023.certificate_bench import CertifyBench, CertifyRun, open_certificates
+from sottovoce.studies.olivier2023.runs.certificate_setup import CertifyRun, CertifySetup, open_certificates
 from sottovoce.studies.shown_numbers import MISSING, percent, percent_interval
 from sottovoce.studies.study import Result, Study, StudyFigure, StudyTable
 from sottovoce.studies.trends import Trend, trend_sheet
@@ -20,7 +20,7 @@ SNRS_DB = (60, 50, 40, 30, 20)
 KINDS = {"keyword": "classifier", "recogniser": "recogniser", "trained": "recogniser trained on noise"}
 
 
-def run(bench: CertifyBench) -> Result:
+def run(bench: CertifySetup) -> Result:
     found = {name: _curve(one) for name, one in bench.runs.items()}
     return Result(
         sheets=[trend_sheet(_trends(bench)), _by_radius(bench, found), _by_snr(found), _cost(bench, found)],
@@ -47,13 +47,15 @@ def run(bench: CertifyBench) -> Result:
         ],
         values={name: one.to_json() for name, one in found.items()},
         notes=[
-            "A radius holds with a confidence of 99.9 % a clip. Of a classifier: the most probable class "
-            "under noise stays the same for every perturbation inside. Of a recogniser: most noisy passes "
-            "stay within a WER of less than 25 % of the transcript that ROVER elected. Abstentions "
-            "count as not certified.",
-            "Right: the class is the label, or the elected transcript has a WER below 25 % to the truth.",
-            "SNR: of the loudest perturbation inside the radius. A clip is certified at an SNR where every "
-            "perturbation that is as quiet lies inside.",
+            "A radius holds with a confidence of 99.9 % per clip. Classifier: the most probable class "
+            "under noise is the same for every perturbation inside. Recogniser: more than half of the noisy "
+            "passes have a WER below 25 % against the transcript that ROVER elected. Abstentions count as "
+            "not "
+            "certified.",
+            "Right: the class is the label, or the elected transcript has a WER below 25 % against the "
+            "reference.",
+            "SNR: of the loudest perturbation inside the radius. A clip is certified at an SNR if every "
+            "perturbation at that SNR lies inside.",
         ],
     )
 
@@ -68,7 +70,7 @@ def _title(name: str) -> str:
     return f"{KINDS[kind]}, sigma {sigma}"
 
 
-def _by_radius(bench: CertifyBench, found: dict[str, CertifiedCurve]) -> StudyTable:
+def _by_radius(bench: CertifySetup, found: dict[str, CertifiedCurve]) -> StudyTable:
     return StudyTable(
         title="Clips certified by L2 radius, %",
         columns=(
@@ -102,7 +104,7 @@ def _by_snr(found: dict[str, CertifiedCurve]) -> StudyTable:
     )
 
 
-def _cost(bench: CertifyBench, found: dict[str, CertifiedCurve]) -> StudyTable:
+def _cost(bench: CertifySetup, found: dict[str, CertifiedCurve]) -> StudyTable:
     rows = []
     for name, one in found.items():
         records = _sound(bench.runs[name].records)
@@ -111,10 +113,10 @@ def _cost(bench: CertifyBench, found: dict[str, CertifiedCurve]) -> StudyTable:
         early = sum(record.stop != "end" for record in records)
         rows.append((_title(name), f"{wanted:,}", f"{mean:,.0f}", f"{early} of {len(records)}"))
     return StudyTable(
-        title="What it took",
-        columns=("model", "passes at most", "passes a clip", "clips that stopped early"),
+        title="Cost",
+        columns=("model", "most passes", "passes per clip", "clips that stopped early"),
         rows=rows,
-        note="Passes that are counted; those that elect come on top. The thesis calls more than 10,000 "
+        note="Passes that are counted; those that elect are extra. The thesis calls more than 10,000 "
         "infeasible.",
     )
 
@@ -128,14 +130,14 @@ def _largest(records: Sequence[CertifiedClip]) -> str:
     return f"{max(radii):.3g}" if radii else MISSING
 
 
-def _parted(bench: CertifyBench) -> list[list[str]]:
+def _parted(bench: CertifySetup) -> list[list[str]]:
     """Names of runs: of the classifier, and of recognisers; those that are there."""
     classes = [name for name in bench.runs if name.startswith("keyword-")]
     parts = [classes, [name for name in bench.runs if name not in classes]]
     return [names for names in parts if names]
 
 
-def _sweep(bench: CertifyBench, names: Sequence[str], entry: str) -> Sweep:
+def _sweep(bench: CertifySetup, names: Sequence[str], entry: str) -> Sweep:
     """Steps of the certified share at the radii or SNRs that were found, one curve a run."""
     lines = {}
     for name in names:
@@ -150,7 +152,7 @@ def _sweep(bench: CertifyBench, names: Sequence[str], entry: str) -> Sweep:
     return {"radius": "L2 radius", "snr_db": "SNR, dB"}[entry], "linear", lines
 
 
-def _trends(bench: CertifyBench) -> list[Trend]:
+def _trends(bench: CertifySetup) -> list[Trend]:
     trends = []
     for name, run in bench.runs.items():
         kind, _, sigma = name.rpartition("-")
@@ -173,7 +175,7 @@ def _mean_radius(records: Sequence[CertifiedClip]) -> float:
     return float(np.mean([record.radius or 0.0 for record in _sound(records)])) if _sound(records) else 0.0
 
 
-def _certified(bench: CertifyBench, kind: str) -> Interval | None:
+def _certified(bench: CertifySetup, kind: str) -> Interval | None:
     """The share of clips with a certificate, over all sigmas of a kind of model."""
     each = [_curve(one) for name, one in bench.runs.items() if name.rpartition("-")[0] == kind]
     clips = sum(one.clips for one in each)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from sottovoce.core.record import Record
 from sottovoce.core.statistics import Interval
 from sottovoce.studies.draw import groups
-from sottovoce.studies.olivier2023.defense_plans import MATCHED, NONE
 from sottovoce.studies.olivier2023.defense_tables import SIGMAS, TABLE_7_3, TABLE_7_4, TABLE_7_5, TABLE_7_6
-from sottovoce.studies.olivier2023.hardening_plans import (
+from sottovoce.studies.olivier2023.runs.defense_plans import MATCHED, NONE
+from sottovoce.studies.olivier2023.runs.hardening_plans import (
     L2_RUN,
     SMOOTHED,
     SPEAKERS,
@@ -17,8 +17,8 @@ from sottovoce.studies.olivier2023.hardening_plans import (
     Trained,
     asr_walls,
 )
-from sottovoce.studies.olivier2023.recogniser_bench import AsrBench, opener
-from sottovoce.studies.olivier2023.recogniser_figures import found, less
+from sottovoce.studies.olivier2023.runs.recogniser_figures import found, less
+from sottovoce.studies.olivier2023.runs.recogniser_setup import AsrSetup, opener
 from sottovoce.studies.olivier2023.spectra import (
     LIGHT,
     PowerSpectra,
@@ -38,10 +38,10 @@ LOUD = next(iter(MATCHED))
 UNDEFENDED = SMOOTHED[0].paper
 EDGES = (1000.0, 2000.0, 4000.0)
 ATTACKS = ("pgd", "apgd")
-STRONGEST = "Each clip is under the stronger of PGD and AutoPGD, where both were run."
+STRONGEST = "Each clip counts under the stronger of PGD and AutoPGD, where both were run."
 
 
-def run(bench: AsrBench) -> Result:
+def run(bench: AsrSetup) -> Result:
     examples = {one.paper: _examples(bench, one) for one in SMOOTHED}
     plain = examples[UNDEFENDED]
     sheets = [trend_sheet(_trends(bench, plain))]
@@ -79,8 +79,8 @@ def run(bench: AsrBench) -> Result:
             "The thesis's waveforms lie in [0, 1], ours in [-1, 1]: its eps .003, 1 and .02 and its sigma .1 "
             "and .15 are .006, 2 and .04, and .2 and .3 here. Clips of speakers and sounds are scaled to a "
             "peak of .9.",
-            "Smoothed classifiers answer with the majority of 16 passes; gradients are means over 16.",
-            "Accuracy under attack is what these attacks leave: a stronger one may leave less.",
+            "Smoothed classifiers answer with the majority of 16 passes; gradients are means over 16 passes.",
+            "Accuracy under attack is an upper bound: a stronger attack may leave less.",
             *(
                 []
                 if _speaking(bench)
@@ -93,11 +93,11 @@ def run(bench: AsrBench) -> Result:
     )
 
 
-def _speaking(bench: AsrBench) -> bool:
+def _speaking(bench: AsrSetup) -> bool:
     return any(name.startswith("speaker-") for name in bench.runs)
 
 
-def _spoken(bench: AsrBench, one: Trained, norm: str) -> list[Record]:
+def _spoken(bench: AsrSetup, one: Trained, norm: str) -> list[Record]:
     return _strongest(
         record
         for run in (f"speaker-{one.variant}", f"speaker-{one.variant}{L2_RUN}")
@@ -118,11 +118,11 @@ def _strongest(records: Iterable[Record]) -> list[Record]:
     return list(found.values())
 
 
-def _rate(bench: AsrBench, one: Trained, metric: str, norm: str) -> Interval | None:
+def _rate(bench: AsrSetup, one: Trained, metric: str, norm: str) -> Interval | None:
     return found(_spoken(bench, one, norm), metric)
 
 
-def _speakers(bench: AsrBench) -> StudyTable:
+def _speakers(bench: AsrSetup) -> StudyTable:
     rows = []
     for one in SPEAKERS:
         paper = TABLE_7_3[one.paper]
@@ -146,12 +146,12 @@ def _speakers(bench: AsrBench) -> StudyTable:
     )
 
 
-def _moved(bench: AsrBench, pair: tuple[str, str]) -> Interval | None:
+def _moved(bench: AsrSetup, pair: tuple[str, str]) -> Interval | None:
     source, judge = TRANSFERS[pair]
     return found(bench.records(f"{source}-to-{judge}", "pgd"), "accuracy")
 
 
-def _transfers(bench: AsrBench) -> StudyTable:
+def _transfers(bench: AsrSetup) -> StudyTable:
     return StudyTable(
         title="Accuracy on examples made on another model, % (Table 7.4)",
         columns=("made on", "judged by", "accuracy", "paper"),
@@ -159,17 +159,17 @@ def _transfers(bench: AsrBench) -> StudyTable:
             (*pair, percent_interval(_moved(bench, pair)), as_printed(paper))
             for pair, paper in TABLE_7_4.items()
         ],
-        note="Names as in the thesis; our ideal low-pass keeps 5 %, as the text of section 7.5 has it.",
+        note="Names as in the thesis; our ideal low-pass keeps 5 %, as in the text of section 7.5.",
     )
 
 
-def _sound(bench: AsrBench, one: Trained) -> list[Record]:
+def _sound(bench: AsrSetup, one: Trained) -> list[Record]:
     return _strongest(
         record for attack in ATTACKS for record in bench.records(f"sound-{one.variant}", attack)
     )
 
 
-def _sounds(bench: AsrBench) -> StudyTable:
+def _sounds(bench: AsrSetup) -> StudyTable:
     return StudyTable(
         title="Accuracy of sound models, % (Table 7.5)",
         columns=("defense", "natural", "paper", "L-infinity PGD", "paper", "clips"),
@@ -188,7 +188,7 @@ def _sounds(bench: AsrBench) -> StudyTable:
     )
 
 
-def _asr(bench: AsrBench) -> list[tuple[str, str, list[Record]]]:
+def _asr(bench: AsrSetup) -> list[tuple[str, str, list[Record]]]:
     """What was run, the row of Table 7.6 beside it, and the records."""
     lines = [("None", "None", bench.records("recogniser", "pgd", defense=NONE))]
     for sigma in (SIGMAS[0], LOUD):
@@ -198,7 +198,7 @@ def _asr(bench: AsrBench) -> list[tuple[str, str, list[Record]]]:
     return [line for line in lines if line[2]]
 
 
-def _strings(bench: AsrBench) -> StudyTable:
+def _strings(bench: AsrSetup) -> StudyTable:
     return StudyTable(
         title="WER of the recogniser, % (Table 7.6)",
         columns=("noise", "natural", "paper", "PGD, 30 dB", "paper", "row of the paper", "clips"),
@@ -233,12 +233,12 @@ def _bars(accuracies: dict[str, dict[str, Interval | None]]) -> StudyFigure:
     )
 
 
-def _examples(bench: AsrBench, one: Trained) -> list[PowerSpectra]:
+def _examples(bench: AsrSetup, one: Trained) -> list[PowerSpectra]:
     name = f"spectra-{one.variant}"
     return read_examples(bench.runs[name].folder, bench.records(name, "pgd")) if name in bench.runs else []
 
 
-def _places(bench: AsrBench, examples: Mapping[str, Sequence[PowerSpectra]]) -> StudyTable:
+def _places(bench: AsrSetup, examples: Mapping[str, Sequence[PowerSpectra]]) -> StudyTable:
     rows = []
     for one in SMOOTHED:
         some = examples[one.paper]
@@ -246,11 +246,11 @@ def _places(bench: AsrBench, examples: Mapping[str, Sequence[PowerSpectra]]) -> 
         accuracy = percent_interval(found(bench.records(f"spectra-{one.variant}", "pgd"), "accuracy"))
         rows.append((one.paper, *shares, accuracy, str(len(some))))
     return StudyTable(
-        title="Where perturbations of speaker models lie: % of their energy",
+        title="Energy of perturbations of speaker models by frequency, %",
         columns=("defense", *(f"below {hz / 1000:g} kHz" for hz in EDGES), "accuracy, %", "clips"),
         rows=rows,
-        note="No table of the thesis. MAD noise of .3 is weaker than Gaussian noise of .2 below 3.7 kHz, and "
-        "there is hardly any below 1 kHz: an attack that goes through it can move there.",
+        note="Not in the thesis. MAD noise of .3 is weaker than Gaussian noise of .2 below 3.7 kHz, and "
+        "there is hardly any below 1 kHz: an adaptive attack can use those frequencies.",
     )
 
 
@@ -271,7 +271,7 @@ def _spectra(examples: Sequence[PowerSpectra]) -> list[StudyFigure]:
     ]
 
 
-def _trends(bench: AsrBench, examples: Sequence[PowerSpectra]) -> list[Trend]:
+def _trends(bench: AsrSetup, examples: Sequence[PowerSpectra]) -> list[Trend]:
     named = {one.variant: one for one in SPEAKERS}
     mad, gaussian = named["mad"], named["gaussian"]
     trends = [
@@ -292,7 +292,7 @@ def _trends(bench: AsrBench, examples: Sequence[PowerSpectra]) -> list[Trend]:
     return [*trends, _no_progress(bench), _high(examples)]
 
 
-def _no_progress(bench: AsrBench) -> Trend:
+def _no_progress(bench: AsrSetup) -> Trend:
     """That of MAD at either deviation the natural or the attacked WER is above that of Gaussian noise."""
     claim = (
         f"recogniser, sigma {LOUD:g}: no MAD noise is below Gaussian noise in both natural and attacked WER"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from sottovoce.core.record import Record
 from sottovoce.core.statistics import Interval
 from sottovoce.studies.draw import bars
-from sottovoce.studies.olivier2023.recogniser_bench import AsrBench, opener
-from sottovoce.studies.olivier2023.recogniser_figures import Keep, forced_wer, found
+from sottovoce.studies.olivier2023.runs.recogniser_figures import Keep, forced_wer, found
+from sottovoce.studies.olivier2023.runs.recogniser_setup import AsrSetup, opener
 from sottovoce.studies.shown_numbers import MISSING, db_interval, percent_interval
 from sottovoce.studies.study import Result, Study, StudyFigure, StudyTable
 
@@ -16,7 +16,7 @@ STAGES = {"cw-asr": "forced", "imperceptible": "forced and hidden"}
 SHARE, EXCESS, SNR = "masking-share", "masking-excess", "snr"
 
 
-def run(bench: AsrBench) -> Result:
+def run(bench: AsrSetup) -> Result:
     stages = {
         title: (cell, rows)
         for name, title in STAGES.items()
@@ -32,9 +32,9 @@ def run(bench: AsrBench) -> Result:
     return Result(
         sheets=[
             StudyTable(
-                title="A forced text before and after it is hidden",
+                title="A forced text before and after the masking stage",
                 columns=(
-                    *("what is added", "texts forced, %", "WER to the target, %", "SNR, dB"),
+                    *("perturbation", "texts forced, %", "WER to the target, %", "SNR, dB"),
                     *("audible cells, %", "excess, dB", "clips"),
                 ),
                 rows=[
@@ -57,7 +57,7 @@ def run(bench: AsrBench) -> Result:
         drawings=[
             StudyFigure(
                 name="audible",
-                title="Cells of the spectrum that rise above what the clip masks, % with 95 % interval",
+                title="Time-frequency cells above the masking threshold of the clip, % with 95 % interval",
                 figure=bars({k: v for k, v in shares.items() if v}, {}, label="audible cells, %", top=None),
             )
         ],

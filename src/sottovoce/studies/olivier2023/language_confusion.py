@@ -8,9 +8,9 @@ from sottovoce.core.record import Record
 from sottovoce.core.statistics import Interval
 from sottovoce.studies.draw import groups
 from sottovoce.studies.olivier2023.attack_tables import CONFUSION
-from sottovoce.studies.olivier2023.recogniser_bench import AsrBench, opener
-from sottovoce.studies.olivier2023.recogniser_figures import by_language, found
-from sottovoce.studies.olivier2023.recogniser_plans import LANGUAGES
+from sottovoce.studies.olivier2023.runs.recogniser_figures import by_language, found
+from sottovoce.studies.olivier2023.runs.recogniser_plans import LANGUAGES
+from sottovoce.studies.olivier2023.runs.recogniser_setup import AsrSetup, opener
 from sottovoce.studies.shown_numbers import percent_interval
 from sottovoce.studies.study import Result, Study, StudyFigure, StudyTable
 
@@ -18,7 +18,7 @@ ALL = "all"
 Rates = dict[str, Interval | None]
 
 
-def run(bench: AsrBench) -> Result:
+def run(bench: AsrSetup) -> Result:
     own = {f"heard as {code}": _toward(bench, code) for code in LANGUAGES}
     universal = [record for _, rows in bench.cells("universal", "universal-gradient") for record in rows]
     judged = {record.clip for record in universal}
@@ -42,12 +42,12 @@ def run(bench: AsrBench) -> Result:
     return Result(
         sheets=[
             _sheet("WER by true language, %, attacked clip by clip at 45 dB (Fig. 5.3)", wers),
-            _sheet("Clips in which the wanted language is heard, %, at 45 dB", heard),
+            _sheet("Clips in which the target language is detected, %, at 45 dB", heard),
             _sheet(
                 "One perturbation for all clips, 40 dB, %, on clips that it was not fitted on", one_for_all
             ),
             StudyTable(
-                title="What the paper says of Whisper medium",
+                title="The paper's results for Whisper medium",
                 columns=("languages", "paper"),
                 rows=list(CONFUSION.items()),
                 note="Fig. 5.3 has no numbers in its text beyond these.",
@@ -65,8 +65,8 @@ def run(bench: AsrBench) -> Result:
         ],
         values={"wer": wers, "heard": heard, "universal": one_for_all},
         notes=[
-            "A clip in the wanted language already is not attacked. WER by Whisper's normaliser, against the "
-            "true transcripts.",
+            "Clips that are already in the target language are not attacked. WER after Whisper's normaliser, "
+            "against the reference transcripts.",
         ],
     )
 
@@ -78,7 +78,7 @@ def rates(records: Iterable[Record], metric: str) -> Rates:
     return {**parts, ALL: found(rows, metric)}
 
 
-def _toward(bench: AsrBench, code: str) -> list[Record]:
+def _toward(bench: AsrSetup, code: str) -> list[Record]:
     return bench.records("confusion", "pgd", "snr(db=45)", f"language(code={code})")
 
 

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from sottovoce.core.record import Record
 from sottovoce.core.statistics import Interval
 from sottovoce.studies.draw import curves
-from sottovoce.studies.olivier2023.defense_plans import (
+from sottovoce.studies.olivier2023.defense_tables import TABLE_7_1, VOTES
+from sottovoce.studies.olivier2023.rover_time import time_rover
+from sottovoce.studies.olivier2023.runs.defense_plans import (
     COUNTS,
     MANY,
     NOISY_ROWS,
@@ -16,10 +18,8 @@ from sottovoce.studies.olivier2023.defense_plans import (
     noisy_sigmas,
     sigmas,
 )
-from sottovoce.studies.olivier2023.defense_tables import TABLE_7_1, VOTES
-from sottovoce.studies.olivier2023.recogniser_bench import AsrBench, opener
-from sottovoce.studies.olivier2023.recogniser_figures import forced_wer, found, less
-from sottovoce.studies.olivier2023.rover_time import time_rover
+from sottovoce.studies.olivier2023.runs.recogniser_figures import forced_wer, found, less
+from sottovoce.studies.olivier2023.runs.recogniser_setup import AsrSetup, opener
 from sottovoce.studies.olivier2023.smoothing_under_attack import (
     SHELF,
     TRAINED,
@@ -40,7 +40,7 @@ from sottovoce.studies.study import Result, Study, StudyFigure, StudyTable
 from sottovoce.studies.trends import Trend, higher, trend_sheet
 
 
-def run(bench: AsrBench) -> Result:
+def run(bench: AsrSetup) -> Result:
     rows = {key: cells for key in keys(bench) if (cells := row_cells(bench, key, "pgd"))}
     timed = time_rover(COUNTS) if "votes" in bench.runs else {}
     return Result(
@@ -80,13 +80,16 @@ def run(bench: AsrBench) -> Result:
             "rover_ms": timed,
         },
         notes=[
-            "Corpus WER by Whisper's normaliser, against the true transcripts; it can pass 100 % where words "
-            "are added.",
+            "Corpus WER after Whisper's normaliser, against the reference transcripts; it can exceed 100 % "
+            "when "
+            "words are added.",
             "RS: randomised smoothing. AUG: trained on noise. ASNR: enhancement. Behind noise, gradients are "
             "means over 16 passes and go through the enhancement.",
             "On the embedded strings .045 and .063 are as far below the clips as the thesis's .01 and .02 "
-            "below its own, about 12 and 9 dB; .01 and .02 are 25 and 19 dB there. Strings of a pack may be "
-            "quieter: then the same noise is nearer to the clips.",
+            "are below "
+            "its own, about 12 and 9 dB; .01 and .02 would be 25 and 19 dB. Strings of a pack may be "
+            "quieter: then "
+            "the same noise means a lower SNR.",
             "Tables 7.2 and E.2 of the thesis do not agree on clean clips (11 and 9 % for its trained "
             "defense at .01); the second row of Table E.1 is that of RS + ASNR + ROVER at .01 in Table E.2.",
         ],
@@ -94,7 +97,7 @@ def run(bench: AsrBench) -> Result:
 
 
 def _by_size(rows: Mapping[Key, Cells]) -> list[StudyFigure]:
-    """The rows of Fig. 7.1: the parts of a defense lie too close to each other to be told apart."""
+    """The rows of Fig. 7.1: the lines of parts of a defense are too close together to be distinguished."""
     drawn = {key: cells for key, cells in rows.items() if not key[0] or key[1] in (SHELF, TRAINED)}
     if not drawn:
         return []
@@ -103,7 +106,7 @@ def _by_size(rows: Mapping[Key, Cells]) -> list[StudyFigure]:
     return [StudyFigure(name="wer-by-snr", title="WER under PGD by SNR (Fig. 7.1)", figure=figure)]
 
 
-def _by_count(bench: AsrBench, timed: Mapping[int, float]) -> list[StudyFigure]:
+def _by_count(bench: AsrSetup, timed: Mapping[int, float]) -> list[StudyFigure]:
     if not timed:
         return []
     times = [float(count) for count in timed], list(timed.values())
@@ -121,7 +124,7 @@ def _by_count(bench: AsrBench, timed: Mapping[int, float]) -> list[StudyFigure]:
     ]
 
 
-def _noisy(bench: AsrBench, title: str, sigma: float) -> list[Record]:
+def _noisy(bench: AsrSetup, title: str, sigma: float) -> list[Record]:
     """The records of a row of Table 7.1, whatever number of votes it was run with."""
     (row,) = [row for row in NOISY_ROWS if row.title == title]
     run = "natural-trained" if row.trained else "natural"
@@ -129,7 +132,7 @@ def _noisy(bench: AsrBench, title: str, sigma: float) -> list[Record]:
     return each[0] or each[1]
 
 
-def _natural(bench: AsrBench) -> StudyTable:
+def _natural(bench: AsrSetup) -> StudyTable:
     levels = [sigma for sigma in noisy_sigmas(bench.on_strings) if _noisy(bench, "one sentence", sigma)]
     rows = []
     for row in NOISY_ROWS:
@@ -153,18 +156,18 @@ def _natural(bench: AsrBench) -> StudyTable:
             "paper, clean", "paper, .01", "paper, .02",
         ),
         rows=rows,
-        note=f"{count} clips. One sentence is one pass. Majority and average: of {MANY} passes at full "
-        f"scale, as in the thesis, of {VOTES} at mini. The thesis's model is DeepSpeech2.",
+        note=f"{count} clips. One sentence is one pass. Majority and average: over {MANY} passes at full "
+        f"scale, as in the thesis, over {VOTES} at mini. The thesis's model is DeepSpeech2.",
     )  # fmt: skip
 
 
-def _by_passes(bench: AsrBench) -> tuple[list[float], list[float]]:
+def _by_passes(bench: AsrSetup) -> tuple[list[float], list[float]]:
     pairs = [(count, found(records, "clean-wer")) for count, records in _counted(bench).items()]
     known = [(float(count), 100 * wer.value) for count, wer in pairs if wer]
     return [count for count, _ in known], [wer for _, wer in known]
 
 
-def _counted(bench: AsrBench) -> dict[int, list[Record]]:
+def _counted(bench: AsrSetup) -> dict[int, list[Record]]:
     """The records of ROVER by its passes."""
     cells = bench.cells("votes", "noise")
     ends = {count: f"+rover(passes={count})" for count in COUNTS}
@@ -173,10 +176,10 @@ def _counted(bench: AsrBench) -> dict[int, list[Record]]:
     }
 
 
-def _votes(bench: AsrBench, timed: Mapping[int, float]) -> StudyTable:
+def _votes(bench: AsrSetup, timed: Mapping[int, float]) -> StudyTable:
     counted = _counted(bench)
     return StudyTable(
-        title="ROVER by its passes (Fig. E.1)",
+        title="ROVER by the number of passes (Fig. E.1)",
         columns=("passes", "WER, %", "time of the vote, ms", "clips"),
         rows=[
             (
@@ -187,13 +190,13 @@ def _votes(bench: AsrBench, timed: Mapping[int, float]) -> StudyTable:
             )
             for count, records in counted.items()
         ],
-        note="Time: one vote over hypotheses of 20 words with each fifth one wrong, where this page was "
-        "made, without the model. The thesis's figure has no numbers in its text; above 50 passes its "
-        "program refuses.",
+        note="Time: one vote over hypotheses of 20 words with every fifth one wrong, without the model, on "
+        "the machine that made this page. The thesis's figure has no numbers in its text; its program "
+        "refuses more than 50 passes.",
     )
 
 
-def _trends(bench: AsrBench) -> list[Trend]:
+def _trends(bench: AsrSetup) -> list[Trend]:
     found_trends = [
         _best_vote(bench, sigma)
         for sigma in noisy_sigmas(bench.on_strings)
@@ -213,7 +216,7 @@ def _trends(bench: AsrBench) -> list[Trend]:
     return found_trends
 
 
-def _best_vote(bench: AsrBench, sigma: float) -> Trend:
+def _best_vote(bench: AsrSetup, sigma: float) -> Trend:
     """Whether ROVER has the lowest WER of all votes."""
     claim = f"sigma {sigma:g}: ROVER-16 beats one sentence, majority and average"
     ours = _noisy(bench, "ROVER-16", sigma)

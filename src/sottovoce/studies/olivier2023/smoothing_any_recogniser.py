@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sottovoce.studies.draw import curves
 from sottovoce.studies.olivier2023.defense_tables import SNRS_DB, TABLE_E_2
-from sottovoce.studies.olivier2023.recogniser_bench import AsrBench, opener
-from sottovoce.studies.olivier2023.recogniser_figures import crossing_db, found, less
+from sottovoce.studies.olivier2023.runs.recogniser_figures import crossing_db, found, less
+from sottovoce.studies.olivier2023.runs.recogniser_setup import AsrSetup, opener
 from sottovoce.studies.olivier2023.smoothing_under_attack import (
     HALF,
     Cells,
@@ -27,7 +27,7 @@ COMPARED = {
 """What Fig. 7.2 holds against the stronger models: rows of Table E.2."""
 
 
-def run(bench: AsrBench) -> Result:
+def run(bench: AsrSetup) -> Result:
     runs = {name: _cells(bench, name) for name in RUNS}
     lines = {title: curve(runs[name]) for name, title in RUNS.items()}
     paper = {
@@ -51,15 +51,16 @@ def run(bench: AsrBench) -> Result:
             for name, cells in runs.items()
         },
         notes=[
-            "Corpus WER by Whisper's normaliser, against the true transcripts. Fig. 7.2 has no numbers in "
-            "its text; what stands beside ours is Table E.2 at .02.",
+            "Corpus WER after Whisper's normaliser, against the reference transcripts. Fig. 7.2 has no "
+            "numbers in "
+            "its text; the values beside ours are from Table E.2 at .02.",
             "Smoothing with sigma .02 on LibriSpeech, as in the thesis, and .063 elsewhere, which is as far "
             "below the embedded strings. Gradients are means over 16 passes, through noise and enhancement.",
         ],
     )
 
 
-def _cells(bench: AsrBench, name: str) -> Cells:
+def _cells(bench: AsrSetup, name: str) -> Cells:
     return [(cell, records) for cell, records in bench.cells(name, "pgd") if records]
 
 
@@ -85,12 +86,12 @@ def _used(runs: dict[str, Cells]) -> list[StudyTable]:
     return [used_sheet(attacked)] if attacked else []
 
 
-def _trends(bench: AsrBench, runs: dict[str, Cells]) -> list[Trend]:
+def _trends(bench: AsrSetup, runs: dict[str, Cells]) -> list[Trend]:
     every = {name: bench.records(name, "pgd") for name in RUNS}
     claim = "smoothing lowers the WER under attack"
     trends = [lower(claim, less(every["smoothed"], every["bare"], "wer"), "points of WER, all SNRs together")]
     bare, smoothed = points(runs["bare"]), points(runs["smoothed"])
-    claim = "half of the words wrong takes a louder attack than on the bare model"
+    claim = "a WER of 50 % takes a louder attack than on the bare model"
     if not bare or not smoothed:
         return [*trends, Trend(claim, None, "not run")]
     before, after = crossing_db(bare, HALF), crossing_db(smoothed, HALF)

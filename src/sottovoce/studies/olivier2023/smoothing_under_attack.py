@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from sottovoce.auditing.plan.plan_file import Cell
 from sottovoce.core.record import Record
 from sottovoce.core.statistics import Interval
-from sottovoce.studies.olivier2023.defense_plans import MATCHED, MP3, NONE, sigmas, walls
 from sottovoce.studies.olivier2023.defense_tables import SNRS_DB, TABLE_7_2, TABLE_E_1, TABLE_E_2
-from sottovoce.studies.olivier2023.recogniser_bench import AsrBench
-from sottovoce.studies.olivier2023.recogniser_figures import crossing_db, forced_wer, found
+from sottovoce.studies.olivier2023.runs.defense_plans import MATCHED, MP3, NONE, sigmas, walls
+from sottovoce.studies.olivier2023.runs.recogniser_figures import crossing_db, forced_wer, found
+from sottovoce.studies.olivier2023.runs.recogniser_setup import AsrSetup
 from sottovoce.studies.shown_numbers import MISSING, as_printed, db_interval, percent_interval
 from sottovoce.studies.study import StudyTable
 from sottovoce.studies.trends import Trend, at_least
@@ -23,7 +23,7 @@ Key = tuple[float, str]
 Cells = list[tuple[Cell, list[Record]]]
 
 
-def keys(bench: AsrBench) -> list[Key]:
+def keys(bench: AsrSetup) -> list[Key]:
     """The rows of Table E.2 in its order, at the deviations that these clips call for."""
     names = ("RS", "RS + AUG", "RS + ASNR", "RS + ROVER", TRAINED, SHELF)
     return [
@@ -40,7 +40,7 @@ def title(key: Key) -> str:
 
 
 def papers(key: Key) -> list[Key]:
-    """The thesis's rows that stand beside ours."""
+    """The thesis's rows beside ours."""
     sigma, name = key
     if key == BARE:
         return [(0.0, "DeepSpeech2")]
@@ -49,7 +49,7 @@ def papers(key: Key) -> list[Key]:
     return [(MATCHED.get(sigma, sigma), name)]
 
 
-def row_cells(bench: AsrBench, key: Key, attack: str) -> Cells:
+def row_cells(bench: AsrSetup, key: Key, attack: str) -> Cells:
     """The cells of a row under `pgd` or `cw`, from the largest SNR on; none where it was not run."""
     sigma, name = key
     run, defense = attack, NONE
@@ -75,7 +75,7 @@ def points(cells: Cells) -> list[tuple[float, float]]:
     return sorted((snr, wer.value) for snr, wer in pairs if wer)
 
 
-def forced_sheet(bench: AsrBench) -> StudyTable:
+def forced_sheet(bench: AsrSetup) -> StudyTable:
     named = {"Vanilla": BARE, "MP3 compression": COMPRESSED}
     for sigma in sigmas(bench.on_strings):
         paper = f"({MATCHED.get(sigma, sigma):g})".replace("0.", ".")
@@ -107,12 +107,12 @@ def forced_sheet(bench: AsrBench) -> StudyTable:
             "paper", "texts forced, %", "clips",
         ),
         rows=rows,
-        note="SNR over all clips: of the quietest example that forces its text, else of the nearest try. "
-        "Where few texts are forced it does not tell what forcing one takes.",
+        note="SNR over all clips: of the quietest example that forces its text, else of the closest attempt. "
+        "If few texts are forced, it does not show what SNR forcing takes.",
     )  # fmt: skip
 
 
-def attacked_sheet(bench: AsrBench) -> StudyTable:
+def attacked_sheet(bench: AsrSetup) -> StudyTable:
     rows = []
     for key in keys(bench):
         rows += [_attacked(bench, key)] if row_cells(bench, key, "pgd") or row_cells(bench, key, "cw") else []
@@ -131,7 +131,7 @@ def attacked_sheet(bench: AsrBench) -> StudyTable:
     )  # fmt: skip
 
 
-def _attacked(bench: AsrBench, key: Key) -> tuple[str, ...]:
+def _attacked(bench: AsrSetup, key: Key) -> tuple[str, ...]:
     pgd, forced = row_cells(bench, key, "pgd"), row_cells(bench, key, "cw")
     wers = {float(cell.budget.settings["db"]): found(records, "wer") for cell, records in pgd}
     cell, records = forced[0] if forced else (None, [])
@@ -155,11 +155,11 @@ def used_sheet(rows: Mapping[str, Cells]) -> StudyTable:
         used = {float(cell.budget.settings["db"]): found(records, "snr") for cell, records in cells}
         lines.append((name, *(_level(used.get(level)) for level in SNRS_DB)))
     return StudyTable(
-        title="SNR that PGD ended at, dB",
+        title="SNR that PGD reached, dB",
         columns=("defense", *(f"asked: {level} dB" for level in SNRS_DB)),
         rows=lines,
-        note="Mean over clips. Steps that turn at random add up to less than steps that agree: where the SNR "
-        "is above the one asked for, more steps would do more.",
+        note="Mean over clips. Steps in random directions add up to less than steps that agree: if the SNR "
+        "is above the requested one, more steps would help.",
     )
 
 
@@ -167,7 +167,7 @@ def _level(snr: Interval | None) -> str:
     return MISSING if snr is None else f"{snr.value:.1f}"
 
 
-def unaware_sheet(bench: AsrBench) -> StudyTable:
+def unaware_sheet(bench: AsrSetup) -> StudyTable:
     sigma, rows = sigmas(bench.on_strings)[-1], []
     for name, suffix in ((SHELF, ""), (TRAINED, "-trained")):
         lines = {
@@ -190,9 +190,9 @@ def unaware_sheet(bench: AsrBench) -> StudyTable:
     )
 
 
-def louder(bench: AsrBench, key: Key) -> Trend:
+def louder(bench: AsrSetup, key: Key) -> Trend:
     """Whether an attacker who wants half of the words wrong must be louder than against the bare model."""
-    claim = f"{title(key)}: half of the words wrong takes a louder attack than on the bare model"
+    claim = f"{title(key)}: a WER of 50 % takes a louder attack than on the bare model"
     bare, defended = (points(row_cells(bench, one, "pgd")) for one in (BARE, key))
     if not bare or not defended:
         return Trend(claim, None, "not run")
@@ -200,7 +200,7 @@ def louder(bench: AsrBench, key: Key) -> Trend:
     before, after = crossing_db(bare, HALF), crossing_db(defended, HALF)
     numbers = f"bare {at_least(before, edge)}, defended {at_least(after, edge)}"
     if before == after:
-        return Trend(claim, None, f"{numbers}: the sizes that were run do not tell")
+        return Trend(claim, None, f"{numbers}: undecided with the sizes that were run")
     return Trend(claim, loudness(after) > loudness(before), numbers)
 
 

@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 WINDOW, HOP = 400, 160
 """25 and 10 ms at 16 kHz: 201 frequencies, as in section 7.5."""
 LIGHT = 40
-"""The first so many of them are lightly affected, the thesis says of its Fig. 7.3."""
+"""How many of the lowest frequencies are hardly affected, according to the thesis on its Fig. 7.3."""
 # Half a step of 16 bits, squared: a silent cell has no level.
 _FLOOR = (0.5 / 32768) ** 2
 
@@ -43,7 +43,7 @@ def read_examples(folder: Path, records: Iterable[Record]) -> list[PowerSpectra]
 def mean_levels_db(examples: Iterable[PowerSpectra]) -> dict[str, Floats]:
     """Levels in dB by frequency, over all frames of all clips: natural, adversarial, and the difference."""
     rows = [(_db(one.clean), _db(one.adversarial), _db(one.delta)) for one in examples]
-    names = ("natural", "adversarial", "what was added")
+    names = ("natural", "adversarial", "perturbation")
     return {
         name: np.concatenate([row[place] for row in rows], axis=1).mean(axis=1)
         for place, name in enumerate(names)

@@ -8,15 +8,15 @@ from sottovoce.core.record import Record
 from sottovoce.core.statistics import Interval
 from sottovoce.studies.draw import bars
 from sottovoce.studies.olivier2023.attack_tables import LINF_SNR_DB, TABLE_5_2, row_of
-from sottovoce.studies.olivier2023.recogniser_bench import AsrBench, opener
-from sottovoce.studies.olivier2023.recogniser_figures import found, lost_by_rounding, reached
+from sottovoce.studies.olivier2023.runs.recogniser_figures import found, lost_by_rounding, reached
+from sottovoce.studies.olivier2023.runs.recogniser_setup import AsrSetup, opener
 from sottovoce.studies.shown_numbers import MISSING, as_printed, db_interval, percent_interval
 from sottovoce.studies.study import Result, Study, StudyFigure, StudyTable
 
 
 @dataclass(frozen=True)
 class WhisperRow:
-    """A row of the table: where its records are, and the column of Table 5.2 that it stands beside."""
+    """A row of the table: where its records are, and the matching column of Table 5.2."""
 
     title: str
     run: str
@@ -34,7 +34,7 @@ LINES = (
 )
 
 
-def run(bench: AsrBench) -> Result:
+def run(bench: AsrSetup) -> Result:
     name = row_of(bench.model)
     paper = TABLE_5_2[name]._asdict() if name else {}
     clean = found(_clean(bench), "clean-wer")
@@ -71,29 +71,30 @@ def run(bench: AsrBench) -> Result:
             "forced_snr_db": found(forced, "snr", reached),
         },
         notes=[
-            "Corpus WER by Whisper's normaliser, against the true transcripts; it can pass 100 % where words "
-            "are added.",
-            "PGD climbs the loss of what the model itself wrote for the clean clip.",
+            "Corpus WER after Whisper's normaliser, against the reference transcripts; it can exceed 100 % "
+            "when "
+            "words are added.",
+            "PGD maximises the loss of the model's own transcript of the clean clip.",
             f"Texts that were forced in floats but not as 16-bit files: {lost_by_rounding(forced)}.",
         ],
     )
 
 
-def _records(bench: AsrBench, line: WhisperRow) -> list[Record]:
+def _records(bench: AsrSetup, line: WhisperRow) -> list[Record]:
     return bench.records(line.run, line.attack, line.budget)
 
 
-def _noise(bench: AsrBench, line: WhisperRow) -> list[Record]:
+def _noise(bench: AsrSetup, line: WhisperRow) -> list[Record]:
     return bench.records(line.run, "noise", line.budget)
 
 
-def _clean(bench: AsrBench) -> list[Record]:
+def _clean(bench: AsrSetup) -> list[Record]:
     """The clips of the untargeted attacks, each once."""
     return next((rows for line in LINES[::-1] if (rows := _records(bench, line))), [])
 
 
 def _untargeted(
-    bench: AsrBench,
+    bench: AsrSetup,
     clean: Interval | None,
     wers: dict[str, Interval | None],
     paper: dict[str, float],

@@ -6,15 +6,15 @@ from sottovoce.core.record import Record
 from sottovoce.core.statistics import Interval
 from sottovoce.studies.draw import Sweep, curves
 from sottovoce.studies.olivier2023.attack_tables import TABLE_5_1
-from sottovoce.studies.olivier2023.recogniser_bench import AsrBench, opener
-from sottovoce.studies.olivier2023.recogniser_figures import forced_wer, found, lost_by_rounding, reached
+from sottovoce.studies.olivier2023.runs.recogniser_figures import forced_wer, found, lost_by_rounding, reached
+from sottovoce.studies.olivier2023.runs.recogniser_setup import AsrSetup, opener
 from sottovoce.studies.shown_numbers import MISSING, as_printed, db_interval, percent_interval
 from sottovoce.studies.study import Result, Study, StudyFigure, StudyTable
 
 ATTACKS = {"noise": "white noise", "fgsm": "FGSM", "pgd": "PGD", "apgd": "AutoPGD"}
 
 
-def run(bench: AsrBench) -> Result:
+def run(bench: AsrSetup) -> Result:
     forced = [(cell, rows) for cell, rows in bench.cells("targeted", "cw-asr") if rows]
     return Result(
         sheets=[
@@ -58,13 +58,14 @@ def run(bench: AsrBench) -> Result:
             ],
         },
         notes=[
-            "Corpus WER by Whisper's normaliser, against the true transcripts; it can pass 100 % where words "
-            "are added. The paper's Fig. 5.1 has no numbers in its text.",
+            "Corpus WER after Whisper's normaliser, against the reference transcripts; it can exceed 100 % "
+            "when "
+            "words are added. The paper's Fig. 5.1 has no numbers in its text.",
         ],
     )
 
 
-def _by_size(bench: AsrBench) -> StudyTable:
+def _by_size(bench: AsrSetup) -> StudyTable:
     rows = []
     for cell, noise in bench.cells("untargeted", "noise"):
         size = str(cell.budget)
@@ -96,15 +97,15 @@ def _forced(model: str, wer: Interval | None, records: list[Record]) -> StudyTab
         for name, row in TABLE_5_1.items()
     ]
     return StudyTable(
-        title="Texts that were forced (Table 5.1, Carlini & Wagner)",
+        title="Forced texts (Table 5.1, Carlini & Wagner)",
         columns=("model", "output", "clean WER, %", "WER to the target, %", "SNR, dB", "accuracy, %"),
         rows=[ours, *paper],
-        note=f"Ours on {len(records)} clips. A low WER to the target means that the attack succeeds; our SNR "
-        "is the mean over successes.",
+        note=f"Ours on {len(records)} clips. A low WER to the target means that the attack succeeded; our "
+        "SNR is the mean over successes.",
     )
 
 
-def _sweep(bench: AsrBench, norm: str, title: str) -> Sweep:
+def _sweep(bench: AsrSetup, norm: str, title: str) -> Sweep:
     lines = {}
     for name, label in ATTACKS.items():
         cells = [(cell, rows) for cell, rows in bench.cells("untargeted", name) if cell.budget.name == norm]

@@ -10,7 +10,7 @@ from sottovoce.studies.shown_numbers import db_interval, percent_interval
 from sottovoce.studies.study import Result, Study, StudyFigure, StudyTable
 from sottovoce.studies.vadillo2022.evaluate import Floats, audible, distortion_db, mean, rate
 from sottovoce.studies.vadillo2022.fitting_split import SILENCE
-from sottovoce.studies.vadillo2022.universal_bench import UniversalBench, open_choice
+from sottovoce.studies.vadillo2022.universal_setup import UniversalSetup, open_choice
 from sottovoce.studies.vadillo2022.vadillo_tables import ACCEPTED_DB, HIGH_DB
 
 MEASURES = ("vocal_max", "background_max", "vocal_mean", "background_mean")
@@ -30,7 +30,7 @@ CLAIMS = (
 """Shares of clips above a threshold, in the words of section 4.3."""
 
 
-def run(bench: UniversalBench) -> Result:
+def run(bench: UniversalSetup) -> Result:
     levels: dict[str, dict[str, Floats]] = {name: {} for name in MEASURES}
     silent = []
     for label, perturbations in bench.perturbations().items():

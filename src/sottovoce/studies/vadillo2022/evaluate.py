@@ -17,7 +17,7 @@ from sottovoce.core.quantisation import round_clean
 from sottovoce.core.statistics import Interval, clopper_pearson, ratio_bootstrap
 from sottovoce.core.universal_attack import Perturbation
 from sottovoce.metrics.vocal_parts import part_distortion_db
-from sottovoce.studies.vadillo2022.universal_bench import UniversalBench
+from sottovoce.studies.vadillo2022.universal_setup import UniversalSetup
 from sottovoce.studies.vadillo2022.vadillo_tables import BOUND_L2
 
 Bools = NDArray[np.bool_]
@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 
 
 def fooled(
-    bench: UniversalBench, clips: Sequence[AudioBatch], perturbation: Perturbation
+    bench: UniversalSetup, clips: Sequence[AudioBatch], perturbation: Perturbation
 ) -> tuple[Bools, Bools]:
     """Which clips get another decision, `(clips,)`: in floats as in the paper, and as 16-bit files."""
     exact: list[bool] = []
@@ -37,13 +37,13 @@ def fooled(
     return np.array(exact), np.array(saved)
 
 
-def decisions(bench: UniversalBench, clips: Sequence[AudioBatch]) -> list[str]:
+def decisions(bench: UniversalSetup, clips: Sequence[AudioBatch]) -> list[str]:
     """What the model says, one text a clip."""
     return [text for clean in clips for text in decode(bench.target, clean, bench.draws)]
 
 
 def changed(
-    bench: UniversalBench,
+    bench: UniversalSetup,
     clips: Sequence[AudioBatch],
     before: Sequence[str],
     delta: Callable[[AudioBatch], Tensor],

@@ -30,7 +30,7 @@ Pools = Mapping[str, tuple[Entry, ...]]
 @final
 @dataclass(frozen=True)
 class FittingSplit:
-    """Clips by class: `fit` to draw training sets from, `valid` to judge on. `note` goes on pages."""
+    """Clips by class: `fit` to draw training sets from, `valid` to judge on. `note` is shown on pages."""
 
     note: str
     fit: Pools
@@ -53,8 +53,8 @@ def check_data(setting: StudySetting) -> None:
     name, _, path = setting.data.partition(":")
     if setting.scale.name == "full" and (name != SPEECH_COMMANDS or not path):
         raise InputError(
-            f"the full scale expected --data {SPEECH_COMMANDS}:DIR, because it needs 1,000 training clips a "
-            f"class, got {setting.data!r}; name the corpus, or take --scale mini."
+            f"--scale full needs 1,000 training clips per class, so --data {SPEECH_COMMANDS}:DIR, got "
+            f"{setting.data!r}; give that corpus, or --scale mini."
         )
 
 
@@ -76,8 +76,8 @@ def open_material(setting: StudySetting, classes: Iterable[str], made: Path) -> 
     kept = [label for label in classes if fit.get(label) and judged.get(label)]
     if not kept:
         raise InputError(
-            f"data {setting.data!r}: expected two clips or more of a class of the model "
-            f"({', '.join(classes)}), got {', '.join(sorted(fit)) or 'none'}; relabel them."
+            f"data {setting.data!r}: expected at least two clips of a class of the model "
+            f"({', '.join(classes)}), got {', '.join(sorted(fit)) or 'none'}; give clips with such labels."
         )
     absent = [label for label in classes if label not in kept]
     note += f"; without clips: {', '.join(absent)}" if absent else ""

@@ -15,7 +15,7 @@ from sottovoce.studies.shown_numbers import percent_interval
 from sottovoce.studies.study import Result, Study, StudyFigure, StudyTable
 from sottovoce.studies.vadillo2022.evaluate import audible, changed, decisions, rate
 from sottovoce.studies.vadillo2022.scaling import to_db_max, to_l2
-from sottovoce.studies.vadillo2022.universal_bench import UniversalBench, best, open_choice
+from sottovoce.studies.vadillo2022.universal_setup import UniversalSetup, best, open_choice
 
 L2_NORMS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 LEVELS_DB = (-60.0, -50.0, -40.0, -30.0, -20.0, -10.0)
@@ -26,19 +26,19 @@ Curve = dict[float, tuple[Interval, Interval]]
 """Fooling ratio at each point of a sweep: in floats, and as 16-bit files."""
 
 
-def run(bench: UniversalBench) -> Result:
+def run(bench: UniversalSetup) -> Result:
     by_norm: dict[str, Curve] = {}
     by_level: dict[str, Curve] = {}
     fitted = bench.perturbations()
     for place, (label, perturbations) in enumerate(fitted.items()):
-        bench.tell(place / len(fitted), f"turning {label} up and down")
+        bench.tell(place / len(fitted), f"scaling the perturbation of {label}")
         if audible(perturbations):
             clips, one = bench.valid(label), perturbations[best(perturbations)]
             by_norm[label] = sweep(bench, clips, L2_NORMS, partial(_at_norm, one))
             by_level[label] = sweep(bench, clips, LEVELS_DB, partial(_at_level, one))
     silent = [label for label in fitted if label not in by_norm]
     notes = [
-        "Each class has the perturbation that does best on its own training set, turned up and down.",
+        "Each class has the perturbation that does best on its own training set, scaled up and down.",
         "The paper shows Fig. 2 without numbers in its text: the ratio rises with the distortion.",
     ]
     if silent:
@@ -66,7 +66,7 @@ def run(bench: UniversalBench) -> Result:
 
 
 def sweep(
-    bench: UniversalBench,
+    bench: UniversalSetup,
     clips: Sequence[AudioBatch],
     points: Sequence[float],
     at: Callable[[float, AudioBatch], Tensor],

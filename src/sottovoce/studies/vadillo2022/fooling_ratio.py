@@ -13,7 +13,7 @@ from sottovoce.studies.draw import bars
 from sottovoce.studies.shown_numbers import percent, percent_interval, printed
 from sottovoce.studies.study import Result, Study, StudyFigure, StudyTable
 from sottovoce.studies.vadillo2022.evaluate import Bools, fooled, rate
-from sottovoce.studies.vadillo2022.universal_bench import UniversalBench, open_choice
+from sottovoce.studies.vadillo2022.universal_setup import UniversalSetup, open_choice
 from sottovoce.studies.vadillo2022.vadillo_tables import BOUND_L2, TABLE_1
 
 
@@ -36,7 +36,7 @@ class FoolingRow:
     l2: list[float]
 
 
-def run(bench: UniversalBench) -> Result:
+def run(bench: UniversalSetup) -> Result:
     fitted = bench.perturbations()
     rows = {}
     for place, (label, perturbations) in enumerate(fitted.items()):
@@ -56,13 +56,15 @@ def run(bench: UniversalBench) -> Result:
         ],
         values={"classes": {label: asdict(row) for label, row in rows.items()}},
         notes=[
-            "Fooling ratio: the share of clips of a class whose decision changes, heard right before or not.",
-            "Max is of the perturbation that does best on its own training set, mean is over all of a class.",
+            "Fooling ratio: the share of clips of a class whose decision changes, whether or not it was "
+            "right before.",
+            "Max: the perturbation that does best on its own training set. Mean: over all perturbations of a "
+            "class.",
         ],
     )
 
 
-def judge(bench: UniversalBench, label: str, perturbations: list[Perturbation]) -> FoolingRow:
+def judge(bench: UniversalSetup, label: str, perturbations: list[Perturbation]) -> FoolingRow:
     valid_clips = bench.valid(label)
     train: list[tuple[Bools, Bools]] = []
     valid: list[tuple[Bools, Bools]] = []
@@ -112,7 +114,7 @@ def _in_floats(rows: dict[str, FoolingRow], kind: Literal["max", "mean"]) -> Stu
 
 def _as_files(rows: dict[str, FoolingRow]) -> StudyTable:
     return StudyTable(
-        title="The same as 16-bit files, %, and what it was found with",
+        title="The same as 16-bit files, %, and how it was fitted",
         columns=(
             "class",
             "max train",

@@ -12,14 +12,14 @@ from sottovoce.studies.shown_numbers import percent_interval
 from sottovoce.studies.study import Result, Study, StudyFigure, StudyTable
 from sottovoce.studies.vadillo2022.evaluate import decisions
 from sottovoce.studies.vadillo2022.fitting_split import open_test
-from sottovoce.studies.vadillo2022.universal_bench import UniversalBench, open_choice
+from sottovoce.studies.vadillo2022.universal_setup import UniversalSetup, open_choice
 from sottovoce.studies.vadillo2022.vadillo_tables import ARCHITECTURE
 from sottovoce.targets.families.classifier import ModuleClassifier
 from sottovoce.targets.zoo.mfcc import Mfcc
 
 
-def run(bench: UniversalBench) -> Result:
-    classes = list(bench.target.power(Scores).classes)
+def run(bench: UniversalSetup) -> Result:
+    classes = list(bench.target.capability(Scores).classes)
     pools, note = open_test(bench.setting, classes, bench.folder / "silence")
     counts = np.zeros((len(classes), len(classes)), dtype=int)
     for place, (label, pool) in enumerate(pools.items()):
@@ -65,7 +65,7 @@ def run(bench: UniversalBench) -> Result:
 def _architecture(target: Target, accuracy: str) -> dict[str, str]:
     facts = dict.fromkeys(ARCHITECTURE, "not known of this kind of target")
     facts["accuracy"] = accuracy
-    facts["output"] = f"{len(target.power(Scores).classes)} classes"
+    facts["output"] = f"{len(target.capability(Scores).classes)} classes"
     if isinstance(target, ModuleClassifier):
         parts = list(target.module.modules())
         convolutions = [part for part in parts if isinstance(part, nn.Conv1d | nn.Conv2d)]

@@ -1,1 +1,1 @@
-"""Models of other libraries, and of one's own code, as targets."""
+"""Models of other libraries, and of users' own code, as targets."""

@@ -42,12 +42,15 @@ MOONSHINE_STRIDES = (64, 3, 2)
 
 @dataclass(frozen=True)
 class EncoderInput:
-    """What an encoder gets: its input, an attention mask (None: all of the input counts), and the layers that
-    are to be kept from the padding."""
+    """The input of an encoder.
+
+    mask: an attention mask; None: all of the input counts.
+    padded_layers: layers that the padding must be kept out of, with the frames of each clip.
+    """
 
     values: Tensor
     mask: Tensor | None = None
-    mended: Sequence[tuple[nn.Module, Tensor]] = ()
+    padded_layers: Sequence[tuple[nn.Module, Tensor]] = ()
 
 
 class HuggingFaceAttention(Attention):
@@ -98,7 +101,7 @@ class HuggingFaceAttention(Attention):
         start = tokens.new_tensor(self.start).expand(len(tokens), -1)
         given = torch.cat([start, tokens[:, :-1]], dim=1)
         heard = self.hear(batch)
-        with without_padding(heard.mended):
+        with without_padding(heard.padded_layers):
             output = self.module(
                 heard.values, attention_mask=heard.mask, decoder_input_ids=given, use_cache=False
             )
@@ -109,7 +112,7 @@ class HuggingFaceAttention(Attention):
     def transcribe(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
         heard, module = self.hear(batch), cast(Any, self.module)
         options = {} if heard.mask is None else {"attention_mask": heard.mask}
-        with without_padding(heard.mended):
+        with without_padding(heard.padded_layers):
             tokens = module.generate(
                 heard.values,
                 num_beams=self.beams,
@@ -135,13 +138,12 @@ class HuggingFaceAttention(Attention):
 @final
 @dataclass(frozen=True)
 class _Readable:
-    """Lets scores pass that a token can be chosen by, at every step of the library's search. ids: of the
-    clips."""
+    """Refuses scores without a best token at every step of the library's search. ids: of the clips."""
 
     ids: tuple[str, ...]
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        # The beams of a clip stand together.
+        # The beams of a clip are adjacent rows.
         return check_scores(scores.view(len(self.ids), -1, scores.shape[-1]), self.ids).view_as(scores)
 
 
@@ -165,13 +167,13 @@ class SpeechToText(HuggingFaceAttention):
         if not batch.ragged:
             return EncoderInput(features)
         counts = self.front.frames(batch.lengths)
-        mask, mended = inside(counts, features.shape[1]).long(), []
+        mask, padded_layers = inside(counts, features.shape[1]).long(), []
         model: Any = self.module.model
         for layer in model.encoder.conv.conv_layers:
             # Kernels are odd, the padding is half of them and the stride two.
             counts = (counts - 1).div(2, rounding_mode="floor") + 1
-            mended.append((layer, counts))
-        return EncoderInput(features, mask, mended)
+            padded_layers.append((layer, counts))
+        return EncoderInput(features, mask, padded_layers)
 
 
 @final
@@ -244,8 +246,8 @@ def _tokenizer(model: str, library: Any, source: str) -> Any:
         return fetch(model, "tokenizer", library.AutoTokenizer, source)
     except ImportError as error:
         raise MissingExtra(
-            f"expected the library that the tokenizer of {model!r} needs, got none ({error}); run "
-            "pip install sentencepiece."
+            f"the tokenizer of {model!r} needs a package that is not installed ({error}); pip install "
+            "sentencepiece."
         ) from None
 
 

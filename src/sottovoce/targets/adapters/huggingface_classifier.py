@@ -1,9 +1,8 @@
-"""Models of the transformers library as targets, with a gradient down to the waveform: audio classifiers,
-and recognisers, which have modules of their own.
+"""Models of the transformers library as targets, with a gradient down to the waveform.
 
-The published feature extractors leave torch and cut the gradient, so their work is done again by
-`sottovoce.targets.families.front_ends`. Three kinds cover every audio classifier of the library but
-Wav2Vec2-BERT.
+Audio classifiers are here; recognisers have modules of their own. The published feature extractors leave
+torch and cut the gradient, so their work is done again by `sottovoce.targets.families.front_ends`. Three
+kinds cover every audio classifier of the library but Wav2Vec2-BERT.
 """
 
 from __future__ import annotations
@@ -80,18 +79,20 @@ class HuggingFaceClassifier(Classifier):
 def load_huggingface(
     model: str, device: str = "cpu", beams: int = 1, language: str | None = None
 ) -> Classifier | Recogniser:
-    """A classifier or a recogniser from a folder written by `save_pretrained`, or from the hub by its id; its
-    configuration says which.
+    """A model of the transformers library, from a folder written by `save_pretrained` or the hub by its id.
 
-    beams: 1 for the likeliest token at every turn, more for a search over texts.
-    language: that Whisper is to write; None: the one it hears.
+    Its configuration says whether it is a classifier or a recogniser.
+
+    model: the folder or the hub id.
+    beams: of recognisers: 1 for the most likely token at each step, more for a search over texts.
+    language: that Whisper is to write; None: the one it detects.
     """
     library = import_transformers()
     config = fetch(model, "configuration", library.AutoConfig, source_of(model))
     kind = (config.architectures or ["no architecture"])[0]
     check_beams(beams)
     if language is not None and kind != WHISPER:
-        raise InputError(f"expected a language for {WHISPER} alone, got one for {kind}; leave it out.")
+        raise InputError(f"language: only a {WHISPER} takes one, got one for {kind}; leave it out.")
     if kind == WHISPER:
         from sottovoce.targets.adapters.whisper import load_whisper
 
@@ -107,7 +108,7 @@ def load_huggingface(
             "classify or to recognise."
         )
     if beams != 1:
-        raise InputError(f"expected no beams for a classifier, got {beams} for {kind}; leave them out.")
+        raise InputError(f"beams: a classifier takes none, got {beams} for {kind}; leave it out.")
     return load_classifier(model, device=device)
 
 
@@ -155,6 +156,7 @@ def _kaldi(model: str, extractor: Any) -> FrontEnd:
 
 
 def whisper_front(model: str, extractor: Any) -> FrontEnd:
+    """The front end of a Whisper encoder, as its feature extractor describes it."""
     if extractor.dither or extractor.padding_value:
         raise InputError(
             f"expected a WhisperFeatureExtractor without dither that pads with zeros, got dither "

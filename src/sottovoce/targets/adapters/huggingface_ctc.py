@@ -1,5 +1,4 @@
-"""Recognisers of the transformers library with a CTC head: wav2vec 2.0 and its kin, which hear the waveform
-itself."""
+"""Recognisers of the transformers library with a CTC head on the waveform: wav2vec 2.0 and its relatives."""
 
 from __future__ import annotations
 
@@ -30,8 +29,8 @@ from sottovoce.targets.families.ctc import Ctc, Vocabulary
 from sottovoce.targets.families.front_ends import RawWaveform
 from sottovoce.targets.families.label_spelling import case_of
 
-# With an attention mask, and with the layers of `_mended` kept from the padding, a clip gives in these models
-# the same as alone. Clips of different lengths go through all others apart.
+# With an attention mask, and with the padding kept out of `_padded_layers`, a clip gives in these models the
+# same as alone. Clips of different lengths go through all other models separately.
 SHARED = (
     "Wav2Vec2ForCTC",
     "HubertForCTC",
@@ -92,7 +91,7 @@ class HuggingFaceCtc(Ctc):
         return wanted and can_share(self.module)
 
     def _together(self, heard: Tensor, batch: AudioBatch) -> tuple[Tensor, Tensor]:
-        with without_padding(self._mended(batch.lengths)):
+        with without_padding(self._padded_layers(batch.lengths)):
             logits = self.module(heard, attention_mask=batch.mask.long()).logits
         return logits, self._frames(batch.lengths)
 
@@ -112,7 +111,7 @@ class HuggingFaceCtc(Ctc):
             lengths = windows(lengths, kernel, stride)
         return lengths
 
-    def _mended(self, lengths: Tensor) -> list[tuple[nn.Module, Tensor]]:
+    def _padded_layers(self, lengths: Tensor) -> list[tuple[nn.Module, Tensor]]:
         config = self.module.config
         first = windows(lengths, config.conv_kernel[0], config.conv_stride[0])
         norms = [(part, first) for part in self.module.modules() if isinstance(part, nn.GroupNorm)]
@@ -176,6 +175,6 @@ def vocabulary_of(model: str, tokenizer: Any, size: int) -> Vocabulary:
     if not 0 <= blank < size:
         raise InputError(
             f"expected the blank among the model's {size} outputs, got {blank} as the tokenizer's padding in "
-            f"{model!r}; mend pad_token in its tokenizer_config.json."
+            f"{model!r}; correct pad_token in its tokenizer_config.json."
         )
     return Vocabulary(tuple(letters), blank=blank, case=case_of(letters))

@@ -22,8 +22,8 @@ def import_transformers() -> Any:
         return import_module("transformers")
     except ImportError:
         raise MissingExtra(
-            "expected the transformers library for Hugging Face models, got none; "
-            'run pip install "sottovoce[huggingface]".'
+            "Hugging Face models need the package transformers, which is not installed; pip install "
+            '"sottovoce[huggingface]".'
         ) from None
 
 
@@ -53,7 +53,7 @@ def fetch(model: str, what: str, kind: Any, source: str, **options: Any) -> Any:
         fix = (
             f"write the {what} there with save_pretrained"
             if Path(source).is_dir()
-            else "check the name, and without a network give the folder of a downloaded model"
+            else "check the name, or give the folder of a downloaded model"
         )
         raise InputError(
             f"expected a local folder or a Hugging Face hub id with the {what} of a model, got {model!r} "
@@ -73,8 +73,10 @@ def fetch_model(model: str, what: str, kind: Any, source: str, task: str) -> Any
 
 @contextmanager
 def running(module: Any) -> Iterator[None]:
-    """Evaluation mode, and the global random states kept as they are: the library draws from them, whether to
-    drop a layer, even where none is dropped."""
+    """Evaluation mode, with the global random states kept as they are.
+
+    The library draws from them whether to drop a layer, even where none is dropped.
+    """
     kept = np.random.get_state()
     try:
         with evaluating(module), torch.random.fork_rng(devices=()):
@@ -88,7 +90,7 @@ def check_kind(model: str, what: str, part: object, kinds: Sequence[str]) -> Non
     if type(part).__name__ not in kinds:
         raise InputError(
             f"expected a {what} of kind {', '.join(kinds)}, got {type(part).__name__} in {model!r}; choose a "
-            "model with one of them, or wrap its differentiable pipeline in a target of your own."
+            "model with one of them, or write a target of your own around the model."
         )
 
 

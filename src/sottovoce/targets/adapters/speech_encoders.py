@@ -81,7 +81,7 @@ class Encoder(ABC):
 
 @final
 class RawEncoder(Encoder):
-    """wav2vec 2.0, HuBERT, WavLM and their kin of the transformers library, on the waveform itself.
+    """wav2vec 2.0, HuBERT, WavLM and their relatives of the transformers library, on the waveform itself.
 
     Clips of each length go through the network apart: the group norm of the base models would hear padding.
     """
@@ -173,19 +173,26 @@ class RecogniserEncoder(Encoder):
 
 
 def open_encoder(spec: str, device: str = "cpu") -> Encoder:
-    """`wav2vec2` (the base model of the hub), `wav2vec2:FOLDER` or hub id (HuBERT and WavLM as well),
-    `whisper:FILE.pt` or size, or `recogniser`, which needs nothing but sottovoce."""
+    """A frozen encoder by its name.
+
+    `wav2vec2` (the base model of the hub), `wav2vec2:FOLDER` or a hub id (HuBERT and WavLM too),
+    `whisper:FILE.pt` or a size, or `recogniser`, which needs nothing but sottovoce.
+    """
     kind, _, source = spec.partition(":")
     if kind not in KINDS:
         raise UnknownName("encoder", kind, KINDS)
     if kind == "recogniser":
         if source:
-            raise InputError(f"expected the encoder recogniser alone, got {spec!r}; drop what follows it.")
+            raise InputError(
+                f"the encoder 'recogniser' takes nothing after its name, got {spec!r}; write recogniser."
+            )
         return RecogniserEncoder(conformer.load(device))
     if kind == "wav2vec2":
         return _load_raw(spec, source or WAV2VEC2, device)
     if not source:
-        raise InputError("expected an encoder like whisper:FILE.pt or whisper:tiny, got none; name one.")
+        raise InputError(
+            "expected an encoder like whisper:FILE.pt or whisper:tiny, got no name after the colon."
+        )
     whisper = load_whisper(source, device=device)
     return WhisperEncoder(spec, whisper.module.model.encoder, whisper.front)
 

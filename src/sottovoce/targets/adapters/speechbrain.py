@@ -1,8 +1,9 @@
-"""Recognisers of the SpeechBrain library as targets, with a gradient down to the waveform: CRDNN and
-Transformer models with a CTC head (`EncoderASR`) or an attention decoder (`EncoderDecoderASR`).
+"""Recognisers of the SpeechBrain library as targets, with a gradient down to the waveform.
 
-The library pads a batch and tells its modules relative lengths, which some take notice of and some do not.
-Clips of different lengths go through a model apart, so that each hears itself alone.
+CRDNN and Transformer models with a CTC head (`EncoderASR`) or an attention decoder (`EncoderDecoderASR`).
+
+The library pads a batch and tells its modules relative lengths, which some use and some ignore. Clips of
+different lengths go through a model separately, so that each is heard without padding.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ class SpeechBrainAttention(Attention):
                 with _readable(self._searcher.fc, [batch.ids[place] for place in places.tolist()]):
                     words, _ = module.transcribe_batch(waveforms, waveforms.new_ones(len(places)))
                 for place, text in zip(places.tolist(), words, strict=True):
-                    # A label cannot be spelt with the mark of an unknown token; it is no word.
+                    # A label cannot contain the mark of an unknown token; it is not a word.
                     texts[place] = " ".join(text.replace(UNKNOWN, " ").split())
         return texts
 
@@ -176,7 +177,8 @@ def wrap(model: str, module: Any, *, beams: int = 1) -> SpeechBrainCtc | SpeechB
         _check_searcher(model, module.mods["decoder"])
         if beams != 1:
             raise InputError(
-                f"expected no beams for {model!r}, got {beams}; set beam_size in its {HYPERPARAMETERS}."
+                f"beams: {model!r} brings its own search, got {beams}; leave it out and set beam_size in its "
+                f"{HYPERPARAMETERS}."
             )
         return SpeechBrainAttention(module)
     counts, size = _probe(module)
@@ -203,8 +205,8 @@ def vocabulary_of(model: str, module: Any, size: int) -> Vocabulary:
     long = [letter for letter in letters if len(letter) > 1]
     if long:
         raise InputError(
-            f"expected a CTC head on letters, got pieces of words such as {long[0]!r} in {model!r}; choose a "
-            "model of characters."
+            f"expected a CTC model of letters, got pieces of words such as {long[0]!r} in {model!r}; choose "
+            "a model of characters."
         )
     letters = (letters + [""] * size)[:size]
     blank = decode.keywords.get("blank_id", -1) % size
@@ -217,7 +219,7 @@ def _readable(scorer: nn.Module, ids: Sequence[str]) -> Iterator[None]:
     """Refuse scores that no token can be chosen by, whenever a searcher's last layer gives some."""
 
     def check(layer: nn.Module, inputs: Any, scores: Tensor) -> None:
-        # A clip's beams stand together; a searcher that takes fewer rows than clips does not say whose.
+        # A clip's beams are adjacent rows; a searcher that takes fewer rows than clips does not say whose.
         beams = len(scores) // len(ids)
         names = [name for name in ids for _ in range(beams)] if beams else [", ".join(ids)] * len(scores)
         check_scores(scores, names)
@@ -244,9 +246,9 @@ def _import_speechbrain() -> Any:
     # A torchaudio that was built for another torch fails as any of these.
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
         raise MissingExtra(
-            f"expected SpeechBrain, and the torchaudio that was built for torch {torch.__version__}, got "
-            f'{type(error).__name__}: {error}; run pip install "sottovoce[speechbrain]" with the torchaudio '
-            "of that version."
+            "SpeechBrain models need the packages speechbrain and torchaudio (built for torch "
+            f"{torch.__version__}), got {type(error).__name__}: {error}; pip install "
+            '"sottovoce[speechbrain]" and the torchaudio of that version.'
         ) from None
 
 
@@ -263,8 +265,8 @@ def _hyperparameters(model: str, savedir: str | None) -> str:
 def _unusable(model: str, what: str, error: Exception) -> InputError:
     reason = str(error).strip().partition("\n")[0] or type(error).__name__
     return InputError(
-        f"expected a local folder or a hub id with {what}, got {model!r} ({reason}); check the name, and "
-        "without a network give the folder of a downloaded model."
+        f"expected a local folder or a hub id with {what}, got {model!r} ({reason}); check the name, or give "
+        "the folder of a downloaded model."
     )
 
 
@@ -272,8 +274,8 @@ def _prepare(model: str, module: Any) -> None:
     for part in module.modules():
         if type(part).__name__ == "InputNormalization" and part.norm_type == "batch":
             raise InputError(
-                f"expected features normalised clip by clip, got a norm over the batch in {model!r}; choose "
-                "a model with norm_type global or sentence."
+                "expected features that are normalised clip by clip, got a norm over the batch in "
+                f"{model!r}; choose a model with norm_type global or sentence."
             )
         # Encoders of the transformers library that are marked as frozen cut the gradient to save memory. The
         # filterbank has a `freeze` too, which means something else.
@@ -291,8 +293,8 @@ def _check_searcher(model: str, searcher: Any) -> None:
         )
     if "Greedy" in name and searcher.temperature:
         raise InputError(
-            f"expected a searcher that does not draw tokens, got temperature {searcher.temperature} in "
-            f"{model!r}; set it to 0 in its {HYPERPARAMETERS}."
+            f"expected a searcher that does not sample, got temperature {searcher.temperature} in {model!r}; "
+            f"set it to 0 in its {HYPERPARAMETERS}."
         )
 
 

@@ -2,7 +2,7 @@
 
 Two kinds of layers let padding through an attention mask: a norm over time, whose mean and variance count it,
 and a convolution that pads with zeros, behind a layer that made something else of the zeros. With these two
-mended a clip gives in a batch what it gives alone.
+kept from the padding, a clip gives the same in a batch as alone.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from torch import Tensor, nn
 
 @contextmanager
 def without_padding(layers: Sequence[tuple[nn.Module, Tensor]]) -> Iterator[None]:
-    """Each layer, whose output is `(batch, channels, frames)`, with the frames that each clip has behind it,
-    `(batch,)`: a group norm takes its statistics from these alone, the output of any other is zero past them.
+    """Keep the padding out of some layers, each with an output `(batch, channels, frames)`.
+
+    layers: each with the frames that each clip has after it, `(batch,)`. A group norm takes its statistics
+        from these frames alone, and the output of any other layer is zero past them.
     """
     with ExitStack() as stack:
         for layer, frames in layers:
-            mend = _normed if isinstance(layer, nn.GroupNorm) else _silenced
-            handle = layer.register_forward_hook(_hook(mend, frames))
+            fix = _normed if isinstance(layer, nn.GroupNorm) else _silenced
+            handle = layer.register_forward_hook(_hook(fix, frames))
             stack.callback(handle.remove)
         yield
 
@@ -51,8 +53,8 @@ def receptive_field(kernels: Sequence[int], strides: Sequence[int], steps: int =
     return steps
 
 
-def _hook(mend: Any, frames: Tensor) -> Any:
-    return lambda layer, inputs, output: mend(layer, inputs[0], output, frames)
+def _hook(fix: Any, frames: Tensor) -> Any:
+    return lambda layer, inputs, output: fix(layer, inputs[0], output, frames)
 
 
 def _normed(layer: nn.GroupNorm, heard: Tensor, output: Tensor, frames: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import Languages, Power, best_places, evaluating
+from sottovoce.core.target import Capability, Languages, best_places, evaluating
 from sottovoce.errors import InputError, MissingCapability, UnknownName
 from sottovoce.targets.adapters.huggingface_classifier import whisper_front
 from sottovoce.targets.adapters.huggingface_hub import check_weights, fetch, import_transformers, source_of
@@ -49,7 +49,7 @@ _SIZES = {
 class Spelling:
     """A tokenizer of the tokenizers library, and Whisper's control tokens in it.
 
-    controls: tokens that stand for no text.
+    controls: tokens that write no text.
     languages: codes such as "en" and their tokens; none for a model of English alone.
     """
 
@@ -68,8 +68,8 @@ class Spelling:
         places = [tokenizer.token_to_id(f"<|{name}|>") for name in names]
         if None in places:
             raise InputError(
-                f"expected Whisper's tokenizer with the model, got none or another in {model!r}; save the "
-                "processor, which holds it, into the same folder."
+                f"expected Whisper's tokenizer with the model, got none or another one in {model!r}; save "
+                "the processor, which contains it, into the same folder."
             )
         controls = frozenset([*tokenizer.get_added_tokens_decoder(), *places])
         found = {}
@@ -86,7 +86,8 @@ class Spelling:
         tokens = self.tokenizer.encode(f" {text}", add_special_tokens=False).ids if text else []
         if not self.controls.isdisjoint(tokens):
             raise InputError(
-                f"expected words, got {text!r}, which holds one of Whisper's control tokens; leave it out."
+                f"expected a text of words, got {text!r}, which contains a control token of Whisper; leave "
+                "it out."
             )
         return [*tokens, self.end]
 
@@ -134,7 +135,7 @@ class Whisper(Attention, Languages):
         self.barred = tuple(module.generation_config.suppress_tokens or ())
         self.barred_first = tuple(module.generation_config.begin_suppress_tokens or ())
         self.context = int(module.config.max_target_positions)
-        self.longest_said = self.context // 2
+        self.longest_said: int = self.context // 2
         # The last token is only ever predicted, so it takes no place in the context.
         self.longest_text = self.context - (4 if self.languages else 2) + 1
 
@@ -148,13 +149,13 @@ class Whisper(Attention, Languages):
     def longest(self) -> int | None:
         return self.front.longest
 
-    def power(self, kind: type[Power]) -> Power:
+    def capability(self, kind: type[Capability]) -> Capability:
         if kind is Languages and not self.languages:
             raise MissingCapability(
-                "this Whisper writes English alone and offers no Languages; choose a multilingual one "
-                "(without .en in its name)."
+                "this Whisper knows English only and detects no languages. Use a multilingual one (without "
+                ".en in its name)."
             )
-        return super().power(kind)
+        return super().capability(kind)
 
     def tokens_of(self, label: str) -> list[int]:
         return self.spelling.spell(label)
@@ -240,8 +241,7 @@ def load_whisper(
     autocast: bool = False,
     vocabulary: str | None = None,
 ) -> Whisper:
-    """A Whisper from a size ("tiny.en", "large-v3"), a hub id, a folder written by `save_pretrained`, or a
-    `.pt` file of OpenAI's.
+    """A Whisper model: a size ("tiny.en", "large-v3"), a hub id, a folder, or a `.pt` file of OpenAI's.
 
     vocabulary: the `.tiktoken` file of a `.pt`; None: one in its folder, or the package openai-whisper's.
     """
@@ -252,8 +252,8 @@ def load_whisper(
         front = WhisperLogMel(bands=module.config.num_mel_bins, seconds=seconds)
     elif vocabulary is not None:
         raise InputError(
-            f"expected a vocabulary with a .pt file alone, got one with {model!r}, which has its own; "
-            "leave it out."
+            f"vocabulary: only a .pt file takes one, got one with {model!r}, which brings its own; leave it "
+            "out."
         )
     else:
         module, tokenizer, front = _load_folder(model)
@@ -305,8 +305,8 @@ def _load_folder(model: str) -> tuple[Any, Any, Any]:
     kind = fetch(model, "configuration", library.AutoConfig, source).model_type
     if kind != "whisper":
         raise InputError(
-            f"expected a Whisper, got a model of kind {kind} in {model!r}; load it with the target for its "
-            "kind."
+            f"expected a Whisper model, got one of kind {kind} in {model!r}; open it with the target for its "
+            f"kind, such as huggingface:{model}."
         )
     front = whisper_front(model, fetch(model, "feature extractor", library.WhisperFeatureExtractor, source))
     tokenizer = fetch(model, "tokenizer", library.WhisperTokenizer, source).backend_tokenizer
@@ -326,8 +326,8 @@ def _check_frames(model: str, config: Any, front: WhisperLogMel) -> None:
     frames, wanted = front.samples // front.hop_samples, 2 * config.max_source_positions
     if frames != wanted:
         raise InputError(
-            f"expected a feature extractor of {wanted} frames, as the model has it, got {frames} in "
-            f"{model!r}; give the folder of a model with its own extractor."
+            f"expected a feature extractor of {wanted} frames, as the model needs, got {frames} in "
+            f"{model!r}; give the folder of a model with its own feature extractor."
         )
 
 
@@ -338,7 +338,7 @@ def _checked_language(language: str | None, known: Sequence[str]) -> str | None:
         return None
     if not known:
         raise InputError(
-            f"expected no language for a Whisper of English alone, got {language!r}; choose a "
-            "multilingual one (without .en in its name)."
+            f"language: this Whisper knows English only, got {language!r}; choose a multilingual one "
+            "(without .en in its name)."
         )
     raise UnknownName("language of the model", language, known)

@@ -31,7 +31,7 @@ _DIMS = (
 _TASKS = ("translate", "transcribe", "startoflm", "startofprev", "nospeech", "notimestamps")
 FIRST_MULTILINGUAL = 51_865
 """The fewest tokens of a multilingual model; those of English alone have one fewer."""
-# Marks that stand for no sound. Notes are barred by the first of their bytes, the others where one token
+# Marks that are not spoken. Notes are barred by the first of their bytes, the others where one token
 # spells them.
 _NOTES = "♩♪♫♬♭♮♯"
 _MARKS = (
@@ -99,7 +99,7 @@ def find_vocabulary(folder: Path, given: str | None, *, multilingual: bool) -> P
     if given is not None:
         file = Path(given).expanduser()
         if not file.is_file():
-            raise InputError(f"expected a .tiktoken file as vocabulary, got {given!r}; check the path.")
+            raise InputError(f"vocabulary: expected a .tiktoken file, got {given!r}; check the path.")
         return file
     # Finding a package does not import it: its own imports are heavy and not needed here.
     package = find_spec("whisper")
@@ -110,8 +110,8 @@ def find_vocabulary(folder: Path, given: str | None, *, multilingual: bool) -> P
         if file.is_file():
             return file
     raise MissingExtra(
-        f"expected {kind}.tiktoken beside the checkpoint or in the package openai-whisper, got neither; run "
-        "pip install --no-deps openai-whisper, or name the file with the setting vocabulary."
+        f"vocabulary: {kind}.tiktoken is neither beside the checkpoint nor in the package openai-whisper; "
+        "pip install --no-deps openai-whisper, or name the file with vocabulary=FILE."
     )
 
 
@@ -122,8 +122,8 @@ def read_vocabulary(file: Path, size: int) -> Any:
     codes, languages = _CODES.split(), size - len(ranks) - 2 - len(_TASKS) - _TIMESTAMPS
     if not 0 < languages <= len(codes):
         raise InputError(
-            f"expected a vocabulary for a model of {size} tokens, got {len(ranks)} in {str(file)!r}; take "
-            "multilingual.tiktoken, or gpt2.tiktoken for a model of English alone."
+            f"vocabulary: the model has {size} tokens, got {len(ranks)} in {str(file)!r}; use "
+            "multilingual.tiktoken, or gpt2.tiktoken for an English-only model."
         )
     letters = _letters()
     words = {token: "".join(letters[byte] for byte in token) for token in ranks}
@@ -234,8 +234,10 @@ def _ranks(file: Path) -> dict[bytes, int]:
 
 
 def _letters() -> list[str]:
-    """A visible letter for each byte: those that Latin-1 prints stand for themselves, and the others get
-    letters from 256 on, as GPT-2 has it."""
+    """A visible letter for each byte, as GPT-2 has them.
+
+    Those that Latin-1 prints are themselves, and the others get letters from 256 on.
+    """
     printed = [*range(33, 127), *range(161, 173), *range(174, 256)]
     hidden = [byte for byte in range(256) if byte not in printed]
     places = {byte: byte for byte in printed} | {byte: 256 + rank for rank, byte in enumerate(hidden)}

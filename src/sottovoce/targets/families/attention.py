@@ -17,14 +17,18 @@ from sottovoce.targets.families.recogniser import Recogniser
 
 
 class Attention(Recogniser, Matches):
-    """A subclass spells labels, scores the tokens of a label given its own start, and transcribes.
+    """A recogniser with an encoder for the clip and a decoder that writes one token after another.
 
-    The loss of a clip is the negative log-likelihood of its label's tokens, the end of the text among them,
-    over their number. Its decoder must be causal: what follows a token, padding too, cannot change it.
+    A subclass gives `module`, `sample_rate` and `longest_text`, and writes `tokens_of`, `forced_scores` and
+    `transcribe`. The loss of a clip is the mean negative log-likelihood of its label's tokens, the end of the
+    text included. The decoder must be causal: what follows a token, padding too, must not change its scores.
+
+    >>> sorted(sv.targets.Attention.__abstractmethods__)  # what a subclass writes
+    ['forced_scores', 'tokens_of', 'transcribe']
     """
 
     module: torch.nn.Module
-    """Everything with weights; it runs in evaluation mode whatever its own."""
+    """Everything with weights; it always runs in evaluation mode."""
     longest_text: int
     """The most tokens a label may have, its end included."""
     longest_said: int | None = None
@@ -40,8 +44,10 @@ class Attention(Recogniser, Matches):
 
     @abstractmethod
     def forced_scores(self, batch: AudioBatch, tokens: Tensor, *, draws: Draws) -> Tensor:
-        """Scores of every token before the softmax, `(batch, places, vocabulary)`, differentiable to
-        `batch.waveforms`: at each place, after the clip and the tokens of the places before it.
+        """Scores of every token before the softmax, `(batch, places, vocabulary)`, given the label so far.
+
+        At each place they follow the clip and the tokens of the places before it. Differentiable to
+        `batch.waveforms`.
 
         tokens: `(batch, places)`, one label a row as `tokens_of` gives it, then anything.
         """
@@ -90,20 +96,20 @@ class Attention(Recogniser, Matches):
             tokens = self._checked(label)
             if self.longest_said is not None and len(tokens) > self.longest_said + 1:
                 raise InputError(
-                    f"expected a label of at most {self.longest_said} tokens, which is all that decoding "
+                    f"expected a label of at most {self.longest_said} tokens, the most that this model "
                     f"writes, got {len(tokens) - 1} in {label[:40]!r}...; shorten it."
                 )
             if not set(self.barred).isdisjoint(tokens):
                 raise InputError(
-                    f"expected a label of tokens that the model writes, got {label!r}, of which it leaves "
-                    "some out when it decodes; drop brackets, quotes and other marks that are not speech."
+                    f"expected a label that this model can write, got {label!r}, which has tokens that it "
+                    "never writes; drop brackets, quotes and other marks that are not spoken."
                 )
 
     def _checked(self, label: str) -> list[int]:
         tokens = self.tokens_of(label)
         if len(tokens) > self.longest_text:
             raise InputError(
-                f"expected a label of at most {self.longest_text} tokens, its end included, got "
+                f"expected a label of at most {self.longest_text} tokens with the end of the text, got "
                 f"{len(tokens)} in {label[:40]!r}...; shorten it."
             )
         return tokens

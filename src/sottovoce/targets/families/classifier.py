@@ -15,7 +15,19 @@ from sottovoce.errors import InputError, UnknownName
 
 
 class Classifier(Target, Scores):
-    """A subclass writes `scores`; loss is the cross-entropy of each clip, the decision its best class."""
+    """A target that names a class. A subclass writes `scores` and sets `classes` and `sample_rate`.
+
+    The loss is the cross-entropy of each clip, and the decision the class with the highest score. For a
+    `torch.nn.Module` there is `ModuleClassifier`.
+
+    >>> class Louder(sv.targets.Classifier):
+    ...     classes, sample_rate = ("quiet", "loud"), 16000
+    ...     def scores(self, batch, *, draws):
+    ...         energy = batch.waveforms.square().sum(dim=1)
+    ...         return torch.stack([1.0 - energy, energy], dim=1)
+    >>> Louder().decode(sv.AudioBatch.of([[0.1], [0.9]], sample_rate=16000), draws=sv.Draws(0))
+    ['quiet', 'loud']
+    """
 
     @abstractmethod
     def scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor: ...
@@ -40,12 +52,21 @@ class Classifier(Target, Scores):
 
 
 class ModuleClassifier(Classifier):
-    """Any `torch.nn.Module` from waveforms `(batch, time)` to scores `(batch, classes)`, in one line:
+    """A `torch.nn.Module` from waveforms `(batch, time)` to scores `(batch, classes)` as a target.
 
-        target = ModuleClassifier(module, ["yes", "no"], sample_rate=16000)
+    module: run in evaluation mode, and handed back as it was.
+    classes: the name of each output, in order.
+    sample_rate: of the clips that the module hears, in Hz.
+    clip_samples: the length that the module was made for; clips are padded to it with zeros. Without it the
+        module sees clips of each length apart, so that padding changes no answer.
 
-    clip_samples: the length the module was made for; clips are padded to it with zeros. Without it the
-    module sees clips of each length apart, so that no clip's padding changes what it hears.
+    `sottovoce.open_model(module, classes=..., sample_rate=...)` makes the same.
+
+    >>> module = torch.nn.Linear(2, 2, bias=False)
+    >>> _ = module.load_state_dict({"weight": torch.eye(2)})
+    >>> target = sv.targets.ModuleClassifier(module, ["first", "second"], sample_rate=16000)
+    >>> target.decode(sv.AudioBatch.of([[0.1, 0.5]], sample_rate=16000), draws=sv.Draws(0))
+    ['second']
     """
 
     def __init__(
@@ -80,7 +101,7 @@ class ModuleClassifier(Classifier):
             got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
             raise InputError(
                 f"expected scores of shape ({len(waveforms)}, {len(self.classes)}) from the module, got "
-                f"{got}; give one class name per output, or wrap the module."
+                f"{got}; give one class name per output of the module."
             )
         return scores
 
@@ -101,6 +122,8 @@ def by_length(batch: AudioBatch, rows: Tensor, run: Callable[[Tensor], Tensor]) 
 
 
 def check_classes(classes: Sequence[str]) -> None:
-    """Refuse class names that cannot tell a decision."""
+    """Refuse class names that cannot name every decision."""
     if len(classes) < 2 or len(set(classes)) != len(classes):
-        raise InputError(f"expected two or more different classes, got {list(classes)}; name every output.")
+        raise InputError(
+            f"classes: expected two or more different names, got {list(classes)}; name every output."
+        )

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import CtcFrames, Matches, Timings, Word, check_scores
+from sottovoce.core.target import CtcFrames, Matches, TimedWord, Timings, check_scores
 from sottovoce.errors import InputError
 from sottovoce.targets.families.recogniser import Recogniser
 
@@ -27,11 +27,17 @@ UNLIKELY = float(np.log(1e-4))
 @final
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokens of a model, a letter each; those that stand for no letter (the blank, padding) are empty.
+    """The tokens of a CTC model, a letter each; tokens that write nothing (the blank, padding) are empty.
 
-    letters: one a token, in the order of the model's output; "" for a token that is not written.
-    blank: the token that says nothing.
-    case: of the letters, where the vocabulary has only one; labels are brought to it.
+    letters: one a token, in the order of the model's output; "" for a token that writes nothing.
+    blank: which token is the blank.
+    case: "lower" or "upper" where the vocabulary has only one; labels are converted to it.
+
+    >>> vocabulary = sv.targets.Vocabulary(("", "a", "b", " "), case="lower")
+    >>> vocabulary.encode("A ba")
+    [1, 3, 2, 1]
+    >>> vocabulary.decode([1, 3, 3, 2, 1])
+    'a ba'
     """
 
     letters: tuple[str, ...]
@@ -49,7 +55,7 @@ class Vocabulary:
         if strange:
             raise InputError(
                 f"expected a text of the letters {''.join(sorted(self._places))!r}, got {label!r} with "
-                f"{''.join(strange)!r}; spell it with the model's letters."
+                f"{''.join(strange)!r}; use the model's letters only."
             )
         return [self._places[letter] for letter in text]
 
@@ -59,9 +65,17 @@ class Vocabulary:
 
 
 class Ctc(Recogniser, Matches, Timings, CtcFrames):
-    """One token a frame; repeats merge and blanks drop. A subclass gives the frames' log probabilities.
+    """A recogniser trained with CTC (Graves et al. 2006): a token a frame, repeats merged, blanks dropped.
 
-    beams: 1 for the likeliest token of each frame, more for a search over texts.
+    A subclass gives `vocabulary`, `sample_rate`, `frame_seconds` (from the start of one frame to the next)
+    and `log_probs`; loss, decoding and word times follow.
+
+    beams: 1 for the most likely token of each frame; more for a beam search over texts.
+
+    >>> model = sv.testing.ToyCtc()  # its tokens: the blank, then "abcde "
+    >>> said = torch.nn.functional.one_hot(torch.tensor([[1, 1, 0, 1, 2]]), 7).float().log()
+    >>> model.spell(said, torch.tensor([5]))  # a a blank a b
+    ['aab']
     """
 
     vocabulary: Vocabulary
@@ -101,7 +115,7 @@ class Ctc(Recogniser, Matches, Timings, CtcFrames):
         return [self.vocabulary.decode(tokens) for tokens in self._said(log_probs, frames)]
 
     @final
-    def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[Word]]:
+    def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[TimedWord]]:
         log_probs, frames = self._readable(batch, draws)
         rows = log_probs.detach().double().cpu().numpy()
         return [self._words(row[:count]) for row, count in zip(rows, frames.tolist(), strict=True)]
@@ -133,8 +147,8 @@ class Ctc(Recogniser, Matches, Timings, CtcFrames):
             needed = len(row) + sum(one == two for one, two in pairwise(row))
             if needed > count:
                 raise InputError(
-                    f"clip {name!r}: expected a text that fits {count} frames, got {label!r}, which needs "
-                    f"{needed}; take a shorter text or a longer clip."
+                    f"clip {name!r}: {label!r} needs {needed} frames, and the clip has {count}; use a "
+                    "shorter text or a longer clip."
                 )
         lengths = torch.tensor([len(row) for row in rows])
         tokens = torch.tensor([token for row in rows for token in row], dtype=torch.int64)
@@ -148,7 +162,7 @@ class Ctc(Recogniser, Matches, Timings, CtcFrames):
         )
         return total / lengths.clamp_min(1).to(total)
 
-    def _words(self, rows: Floats) -> list[Word]:
+    def _words(self, rows: Floats) -> list[TimedWord]:
         blank = self.vocabulary.blank
         if self.beams == 1:
             tokens, spans = greedy_spans(rows, blank)
@@ -166,7 +180,7 @@ class Ctc(Recogniser, Matches, Timings, CtcFrames):
             sure = np.mean([rows[spans[place][0] : spans[place][1], tokens[place]].max() for place in places])
             times = start * self.frame_seconds, end * self.frame_seconds
             # The geometric mean over letters, so that a long word is not less sure for its length.
-            words.append(Word(text, *times, confidence=min(1.0, float(np.exp(sure)))))
+            words.append(TimedWord(text, *times, confidence=min(1.0, float(np.exp(sure)))))
         return words
 
 
@@ -180,8 +194,11 @@ def greedy_tokens(log_probs: Tensor, frames: Tensor, blank: int) -> list[list[in
 
 
 def greedy_spans(log_probs: Floats, blank: int) -> tuple[list[int], list[tuple[int, int]]]:
-    """The likeliest token of each frame of `(frames, tokens)`, merged, and the frames of each: first, and one
-    past the last. It is the likeliest path of all, so it is what `align` finds for its own tokens."""
+    """The likeliest token of each frame of `(frames, tokens)`, merged, and the frames of each.
+
+    Frames are the first, and one past the last. It is the likeliest path of all, so it is what `align` finds
+    for its own tokens.
+    """
     best = log_probs.argmax(axis=1)
     edges = [0, *(np.flatnonzero(np.diff(best)) + 1).tolist(), len(best)]
     runs = [(int(best[start]), (start, end)) for start, end in pairwise(edges) if best[start] != blank]
@@ -213,8 +230,8 @@ def beam_tokens(log_probs: Floats, blank: int, beams: int) -> list[int]:
                     add((*prefix, token), 1, after_blank + chance)
                 else:
                     add((*prefix, token), 1, total + chance)
-        best = sorted(grown.items(), key=lambda item: (-np.logaddexp(*item[1]), item[0]))[:beams]
-        prefixes = {prefix: (ending[0], ending[1]) for prefix, ending in best}
+        ranked = sorted(grown.items(), key=lambda item: (-np.logaddexp(item[1][0], item[1][1]), item[0]))
+        prefixes = {prefix: (ending[0], ending[1]) for prefix, ending in ranked[:beams]}
     return list(max(prefixes.items(), key=lambda item: np.logaddexp(*item[1]))[0])
 
 

@@ -47,7 +47,7 @@ class FrontEnd(nn.Module, ABC):
 
 @final
 class RawWaveform(FrontEnd):
-    """The waveform itself `(batch, time)`, as wav2vec 2.0 and its kin hear it.
+    """The waveform itself `(batch, time)`, as wav2vec 2.0 and its relatives take it.
 
     normalise: shift and scale each clip, over its own length, to zero mean and unit variance.
     """
@@ -71,11 +71,10 @@ class RawWaveform(FrontEnd):
 
 @final
 class KaldiFilterbank(FrontEnd):
-    """Log-mel energies as Kaldi makes them, `(batch, frames, bands)`, at 16 kHz: the Audio Spectrogram
-    Transformer's input.
+    """Kaldi's log-mel energies, `(batch, frames, bands)`, at 16 kHz: Audio Spectrogram Transformer's input.
 
-    Each frame of 25 ms loses its mean, is pre-emphasised and windowed; frames are 10 ms apart and lie
-    wholly inside the clip. Missing frames are zeros, frames past `frames` are cut.
+    Each frame of 25 ms loses its mean, is pre-emphasised and windowed; frames are 10 ms apart and lie wholly
+    inside the clip. Missing frames are zeros, frames past `frames` are cut.
 
     mean, spread: the energies become (energy - mean) / spread. The published scale is twice the deviation.
     """
@@ -107,8 +106,9 @@ class KaldiFilterbank(FrontEnd):
 
 @final
 class KaldiNormalised(FrontEnd):
-    """Log-mel energies as Kaldi makes them of 16-bit samples, `(batch, frames, bands)`, at 16 kHz: the input
-    of Speech2Text. Frames are those of `KaldiFilterbank`, in Povey's window; zeros past a clip's own.
+    """Kaldi's log-mel energies of 16-bit samples, `(batch, frames, bands)`, at 16 kHz: Speech2Text's input.
+
+    Frames are those of `KaldiFilterbank`, in Povey's window; zeros past a clip's own.
 
     centre, scale: shift each band to zero mean, and scale it to unit variance, over the clip's frames.
     """
@@ -147,8 +147,10 @@ class KaldiNormalised(FrontEnd):
 
 @final
 class WhisperLogMel(FrontEnd):
-    """Whisper's log-mel spectrogram, `(batch, bands, frames)`: clips are padded with silence to `seconds`,
-    or cut there, and what lies more than 80 dB under a clip's loudest point is raised to that level.
+    """Whisper's log-mel spectrogram, `(batch, bands, frames)`.
+
+    Clips are padded with silence to `seconds`, or cut there, and what lies more than 80 dB under a clip's
+    loudest point is raised to that level.
     """
 
     fixed = True
@@ -205,8 +207,10 @@ def _missing_frames(lengths: Tensor, logs: Tensor) -> Tensor:
 
 
 def kaldi_filters(bands: int) -> Tensor:
-    """Triangles of height one, evenly spaced and straight in mel: `(bins, bands)` weights on a power
-    spectrum at 16 kHz."""
+    """Triangles of height one, evenly spaced and straight in mel, on a power spectrum at 16 kHz.
+
+    Weights `(bins, bands)`.
+    """
     bins_hz = torch.linspace(0.0, _KALDI_RATE / 2, _KALDI_FFT // 2 + 1, dtype=torch.float64)
     low, high = _kaldi_mel(torch.tensor([_KALDI_LOW_HZ, _KALDI_RATE / 2], dtype=torch.float64)).tolist()
     corners = torch.linspace(low, high, bands + 2, dtype=torch.float64)
@@ -238,8 +242,10 @@ def _slaney_hz(pitch_mel: Tensor) -> Tensor:
 
 
 def _triangles(places: Tensor, corners: Tensor) -> Tensor:
-    """Each band rises from one corner to a height of one at the next and falls to zero at the third:
-    `(places, bands)`."""
+    """Triangular bands, `(places, bands)`.
+
+    Each rises from one corner to a height of one at the next and falls to zero at the third.
+    """
     left, peak, right = corners[:-2], corners[1:-1], corners[2:]
     rising = (places[:, None] - left) / (peak - left)
     falling = (right - places[:, None]) / (right - peak)

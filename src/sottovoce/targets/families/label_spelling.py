@@ -45,7 +45,7 @@ def spell(
     # Some tokenizers write the unknown token for what they cannot spell, others leave it out.
     if unknown in tokens or canonical(heard) != canonical(label):
         raise InputError(
-            f"expected a text that the model's tokenizer can spell, got {label!r}, which it reads as "
-            f"{heard!r}; spell it with the model's letters."
+            f"expected a text that the model's tokenizer can write, got {label!r}, which it reads as "
+            f"{heard!r}; use the model's letters only."
         )
     return tokens

@@ -8,10 +8,16 @@ from sottovoce.errors import InputError
 
 
 class Recogniser(Target):
-    """A target whose `decode` gives transcripts.
+    """A target whose `decode` gives transcripts. A subclass writes `loss` and `decode`.
 
-    Two transcripts are the same where Whisper's English normaliser makes them so: case, punctuation, the
-    spelling of numbers and contractions do not count.
+    Transcripts are compared after Whisper's English normaliser: case, punctuation, the spelling of numbers
+    and contractions do not count. For CTC and attention models derive from `Ctc` and `Attention`.
+
+    >>> model = sv.testing.ToyCtc()  # a recogniser
+    >>> isinstance(model, sv.targets.Recogniser)
+    True
+    >>> model.canonical("It's TWO o'clock!") == model.canonical("it is 2 o'clock")
+    True
     """
 
     says: Says = "words"
@@ -22,5 +28,7 @@ class Recogniser(Target):
 
 
 def check_beams(beams: int) -> None:
+    """Refuse fewer than one beam."""
+
     if beams < 1:
-        raise InputError(f"expected at least 1 beam, got {beams}; 1 is greedy decoding, 5 is usual.")
+        raise InputError(f"beams: expected 1 or more, got {beams}; 1 is greedy decoding, 5 is usual.")

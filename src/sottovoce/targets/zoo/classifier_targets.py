@@ -19,7 +19,7 @@ from sottovoce.targets.zoo.spectrogram import SAMPLE_RATE
 
 @final
 class MaskedClassifier(Classifier):
-    """A module from waveforms `(batch, time)` and lengths to scores `(batch, classes)`, deaf to padding.
+    """A module from waveforms `(batch, time)` and lengths to scores `(batch, classes)`; padding is not heard.
 
     shortest, longest: samples that a clip may have. clips: the corpus it is audited on.
     """
@@ -73,16 +73,18 @@ def tell_sounds(module: nn.Module) -> MaskedClassifier:
 
 
 def speaker(device: str = "cpu", variant: str = PLAIN, weights: str | None = None) -> MaskedClassifier:
-    """Which of forty people of AudioMNIST speaks, at 16 kHz. Its clips are yours to bring: audiomnist:DIR.
+    """Which of forty people of AudioMNIST speaks, at 16 kHz; its clips are not shipped: audiomnist:DIR.
 
-    variant: how it was trained: plain, lowpass, biquad, gaussian, mad or adversarial. weights: another file.
+    variant: how it was trained: plain, lowpass, biquad, gaussian, mad or adversarial.
+    weights: path of another file.
     """
     return tell_speakers(speaker_cnn.load(device, Path(weights) if weights else None, variant))
 
 
 def sound(device: str = "cpu", variant: str = PLAIN, weights: str | None = None) -> MaskedClassifier:
-    """Which of ten everyday sounds it is, in up to five seconds at 16 kHz.
+    """Which of ten everyday sounds is heard, in up to five seconds at 16 kHz.
 
-    variant: how it was trained: plain, gaussian or mad. weights: another file.
+    variant: how it was trained: plain, gaussian or mad.
+    weights: path of another file.
     """
     return tell_sounds(sound_cnn.load(device, Path(weights) if weights else None, variant))

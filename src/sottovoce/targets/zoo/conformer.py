@@ -46,8 +46,8 @@ class ConformerSize:
     def __post_init__(self) -> None:
         if self.width % (2 * self.heads) or self.kernel % 2 == 0:
             raise InputError(
-                f"expected a width that {2 * self.heads} divides (twice the heads) and an odd kernel, got "
-                f"{self.width} and {self.kernel}; change the size."
+                f"expected a width that is a multiple of {2 * self.heads} (twice the heads) and an odd "
+                f"kernel, got {self.width} and {self.kernel}."
             )
 
 
@@ -88,7 +88,8 @@ class Subsampling(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         hidden = torch.relu(self.first(features.unsqueeze(1)))
         hidden = torch.relu(self.second(hidden))
-        return self.output(hidden.transpose(1, 2).flatten(2))
+        found: Tensor = self.output(hidden.transpose(1, 2).flatten(2))
+        return found
 
 
 @final
@@ -104,7 +105,8 @@ class FeedForward(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         wide = self.drop(functional.silu(self.widen(self.norm(hidden))))
-        return self.drop(self.narrow(wide))
+        found: Tensor = self.drop(self.narrow(wide))
+        return found
 
 
 @final
@@ -125,7 +127,8 @@ class SelfAttention(nn.Module):
         mixed = functional.scaled_dot_product_attention(
             rotate(query), rotate(key), value, attn_mask=heard[:, None, None, :]
         )
-        return self.drop(self.output(mixed.transpose(1, 2).flatten(2)))
+        found: Tensor = self.drop(self.output(mixed.transpose(1, 2).flatten(2)))
+        return found
 
 
 @final
@@ -148,7 +151,8 @@ class Convolution(nn.Module):
         # Past its end a clip must look as it does alone: the convolution's own zeros.
         gated = gated.masked_fill(~heard.unsqueeze(2), 0.0)
         smooth = self.depthwise(gated.transpose(1, 2)).transpose(1, 2)
-        return self.drop(self.mix(functional.silu(self.after(smooth))))
+        found: Tensor = self.drop(self.mix(functional.silu(self.after(smooth))))
+        return found
 
 
 @final
@@ -167,7 +171,8 @@ class ConformerBlock(nn.Module):
         hidden = hidden + 0.5 * self.before(hidden)
         hidden = hidden + self.attention(hidden, heard)
         hidden = hidden + self.convolution(hidden, heard)
-        return self.norm(hidden + 0.5 * self.behind(hidden))
+        found: Tensor = self.norm(hidden + 0.5 * self.behind(hidden))
+        return found
 
 
 @final

@@ -1,7 +1,7 @@
 """Deep Speech 2: convolutions over the spectrogram, then recurrent layers in both directions, then letters.
 
 Amodei et al. (2016), "Deep Speech 2: End-to-End Speech Recognition in English and Mandarin", section 3, with
-two convolutions and five bidirectional recurrent layers, here LSTMs. Layer normalisation stands where the
+two convolutions and five bidirectional recurrent layers, here LSTMs. Layer normalisation is used where the
 paper has batch normalisation, so that the model has no statistics that an attack or a batch could disturb.
 No weights are shipped.
 """

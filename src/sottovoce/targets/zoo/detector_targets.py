@@ -96,8 +96,8 @@ class EmbeddingDetector(Classifier):
         encoder.check_layer(layer)
         if module.width != encoder.width:
             raise InputError(
-                f"expected an encoder with frames of {module.width} numbers, got {encoder.width} from "
-                f"{encoder.name}; name the one that the detector was trained with."
+                f"encoder: expected one with frames of {module.width} numbers, got {encoder.width} from "
+                f"{encoder.name}; name the encoder that the detector was trained with."
             )
         self.encoder = encoder
         self.layer = layer
@@ -179,7 +179,7 @@ def load_detector(path: Path, device: str = "cpu", encoder: str | None = None) -
     if kind != CNN:
         raise UnknownName(f"kind of detector in {path}:", str(kind), (CNN, EMBEDDING))
     if encoder is not None:
-        raise InputError(f"{path}: expected no encoder for a {CNN}, which has none; leave it out.")
+        raise InputError(f"encoder: {path} is a {CNN}, which has none; leave it out.")
     return SegmentDetector(weights.fill(SegmentCnn()).to(device))
 
 
@@ -188,19 +188,21 @@ def _load_embedding(weights: Weights, device: str, encoder: str | None) -> Embed
     known = open_encoder(encoder or shape["encoder"], device)
     if known.fingerprint() != shape["fingerprint"]:
         raise InputError(
-            f"{weights.path}: expected the encoder that it was trained with ({shape['encoder']}), got "
-            f"other weights in {known.name}; name the right one with the setting encoder."
+            f"encoder: {weights.path} was trained with {shape['encoder']}, got other weights in "
+            f"{known.name}; name the right one with encoder=...."
         )
     module = weights.fill(EmbeddingHead(shape["width"])).to(device)
     return EmbeddingDetector(known, shape["layer"], module)
 
 
 def detector(weights: str | None = None, device: str = "cpu", encoder: str | None = None) -> Detector:
-    """Whether speech is pathological: the embedded CNN, which was trained on a synthetic PROXY and knows no
-    patient, or a detector of your own.
+    """Whether speech is pathological, by the embedded CNN or a detector of your own.
 
-    weights: a file that the training of detectors wrote, of a CNN or of embeddings.
-    encoder: of embeddings, where it lies elsewhere than the file says.
+    The embedded CNN was trained on a synthetic PROXY and knows no patient.
+
+    weights: path of a file that the training of detectors wrote, of a CNN or of embeddings.
+    device: where it runs.
+    encoder: of a detector on embeddings, where it is elsewhere than the file says.
     """
     if weights is not None:
         return load_detector(Path(weights).expanduser(), device, encoder)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import safetensors
 import torch
 from torch import Tensor, nn
 
@@ -36,6 +37,7 @@ VARIANTS = (PLAIN, "fgsm", "pgd", "mixed")
 SAMPLE_RATE = 16_000
 CLIP_SAMPLES = 16_000
 
+MAPS = (40, 72)
 FRAMES = 97
 COEFFICIENTS = 40
 
@@ -46,7 +48,7 @@ class KeywordCnn(nn.Module):
     center: Tensor
     spread: Tensor
 
-    def __init__(self, *, maps: tuple[int, int] = (40, 72), dropout: float = 0.4) -> None:
+    def __init__(self, *, maps: tuple[int, int] = MAPS, dropout: float = 0.4) -> None:
         super().__init__()
         first, second = maps
         self.mfcc = Mfcc(sample_rate=SAMPLE_RATE, coefficients=COEFFICIENTS)
@@ -68,21 +70,35 @@ class KeywordCnn(nn.Module):
                 f"KeywordCnn expects waveforms (batch, {CLIP_SAMPLES}), got {tuple(waveforms.shape)}; "
                 f"pad or cut each clip to one second at {SAMPLE_RATE} Hz."
             )
-        return ((self.mfcc(waveforms) - self.center) / self.spread).unsqueeze(1)
+        found: Tensor = ((self.mfcc(waveforms) - self.center) / self.spread).unsqueeze(1)
+        return found
 
     def classify(self, image: Tensor) -> Tensor:
         """Logits `(batch, 12)` of an MFCC image `(batch, 1, 97, 40)`."""
         hidden = self.drop_maps(self.pool(torch.relu(self.first(image))))
         hidden = self.pool(torch.relu(self.second(hidden)))
-        return self.output(self.drop(hidden.flatten(1)))
+        found: Tensor = self.output(self.drop(hidden.flatten(1)))
+        return found
 
     def forward(self, waveforms: Tensor) -> Tensor:
         return self.classify(self.image(waveforms))
 
 
 def load(device: torch.device | str = "cpu", weights: Path | None = None, variant: str = PLAIN) -> KeywordCnn:
-    """A shipped model, or one of its size from another file, in evaluation mode with frozen parameters."""
-    model = KeywordCnn()
+    """A shipped model, or one from another file, which may be pruned; in evaluation mode, frozen."""
+    model = KeywordCnn(maps=MAPS if weights is None else maps_in(weights))
     fill(model, "keyword", variant, VARIANTS, weights, plain="keyword_cnn")
     # Channels last: a fifth less time for forward and backward on a CPU.
-    return model.to(device, memory_format=torch.channels_last)
+    model.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return model
+
+
+def maps_in(weights: Path) -> tuple[int, int]:
+    """How many feature maps the two convolutions in a file have: fewer than the shipped ones where they
+    were pruned. For a file that does not say, those of the shipped model: loading it tells what is wrong."""
+    try:
+        with safetensors.safe_open(weights, framework="pt") as file:
+            first, second = (file.get_slice(f"{name}.weight").get_shape()[0] for name in ("first", "second"))
+    except (OSError, ValueError, safetensors.SafetensorError):
+        return MAPS
+    return first, second

@@ -13,7 +13,7 @@ def keyword(device: str = "cpu", variant: str = PLAIN, weights: str | None = Non
     """The embedded keyword model: 12 classes, one second at 16 kHz.
 
     variant: how it was trained: plain, or against attacks: fgsm, pgd or mixed.
-    weights: another file that `sottovoce train` wrote.
+    weights: path of another file that `sottovoce train` wrote.
     """
     module = keyword_cnn.load(device, Path(weights) if weights else None, variant)
     return ModuleClassifier(

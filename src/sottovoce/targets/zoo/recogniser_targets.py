@@ -63,9 +63,10 @@ def spell_with(module: conformer.Conformer, *, beams: int = 1) -> LetterCtc:
 def recogniser(
     device: str = "cpu", weights: str | None = None, beams: int = 1, variant: str = PLAIN
 ) -> LetterCtc:
-    """The embedded recogniser: English letters at 16 kHz, at home with strings of spoken commands.
+    """The embedded recogniser: English letters at 16 kHz, trained for strings of spoken commands.
 
-    weights: another file that `sottovoce train recogniser` wrote. beams: more than 1 searches over texts.
+    weights: path of another file that `sottovoce train recogniser` wrote.
+    beams: 1 for the most likely token of each frame, more for a search over texts.
     variant: how the embedded one was trained: plain, noisy (Gaussian noise added) or pgd (against attacks).
     """
     return spell_with(conformer.load(device, Path(weights) if weights else None, variant), beams=beams)
@@ -74,7 +75,11 @@ def recogniser(
 def deepspeech2(
     weights: str, device: str = "cpu", maps: int = 32, layers: int = 5, width: int = 512, beams: int = 1
 ) -> LetterCtc:
-    """Deep Speech 2 with your own weights, a safetensors file; maps, layers and width are its size."""
+    """Deep Speech 2 with your own weights.
+
+    weights: path of a safetensors file.
+    maps, layers, width: its size.
+    """
     module = DeepSpeech2(DeepSpeech2Size(maps=maps, layers=layers, width=width))
     try:
         module.load_state_dict(safetensors.torch.load_file(weights))

@@ -28,8 +28,8 @@ def shipped_file(
     file = resources.files(__package__).joinpath("weights", f"{stem}.safetensors")
     if not file.is_file():
         raise InputError(
-            f"variant {variant!r} of {name}: expected its weights in {file.name}, got no such file in this "
-            "installation; take another variant, or install a version that has it."
+            f"variant {variant!r} of {name}: its weights, {file.name}, are not in this installation; choose "
+            "another variant, or install a version that has it."
         )
     return file
 
@@ -49,8 +49,8 @@ def fill(
     """
     if weights is not None and variant != PLAIN:
         raise InputError(
-            f"target {name!r}: expected a variant or a file of weights, got {variant!r} and "
-            f"{str(weights)!r}; drop one."
+            f"target {name!r}: variant and weights exclude each other, got {variant!r} and {str(weights)!r}; "
+            "drop one of them."
         )
     file = weights or shipped_file(name, variant, variants, plain=plain)
     note_file(Path(str(file)))
@@ -59,7 +59,7 @@ def fill(
         module.load_state_dict({key: value.float() for key, value in stored.items()})
     except (OSError, RuntimeError, safetensors.SafetensorError) as problem:
         raise InputError(
-            f"{file} holds no {type(module).__name__} of the shipped size ({str(problem).splitlines()[0]}); "
-            "give a file that `sottovoce train` wrote."
+            f"{file}: no {type(module).__name__} of the shipped size can be read from it "
+            f"({str(problem).splitlines()[0]}); give a file that `sottovoce train` wrote."
         ) from problem
     module.requires_grad_(False).eval()

@@ -93,7 +93,7 @@ def _mrstft(device: torch.device) -> Term:
         from auraloss.freq import MultiResolutionSTFTLoss
     except ImportError as error:
         raise MissingExtra(
-            "the loss mrstft needs the package auraloss, which is not installed; pip install "
+            "the loss mrstft needs the package auraloss, which is not installed; type: pip install "
             "'sottovoce[denoise]'."
         ) from error
     measure = MultiResolutionSTFTLoss(device=device)

@@ -6,10 +6,9 @@ speaker as the learned ear's answers are: whom the ear was tested on, no denoise
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, final
 
 import numpy as np
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sottovoce.core.draws import Draws
+from sottovoce.core.processes import count_cores, in_order, workers
 from sottovoce.data import sound_recipes as recipes
 from sottovoce.data.pack import FULL_SCALE, Pack
 from sottovoce.data.synthetic_sounds import synthesise
@@ -133,7 +133,7 @@ def make_material(
     if pack.sample_rate != SAMPLE_RATE:
         raise InputError(f"expected a pack at {SAMPLE_RATE} Hz, got {pack.sample_rate}; pack it again.")
     if not all(pack.speakers.tolist()):
-        raise InputError("expected a pack that names its speakers, got clips without; pack such a corpus.")
+        raise InputError("the pack does not name the speakers of its clips; pack a corpus that does.")
     splits = split_speakers(pack.speakers.tolist())
     place = torch.device(device)
     mixers = {}
@@ -149,17 +149,22 @@ def make_material(
     return DenoiserMaterial(mixers["train"], mixers["valid"], speakers)
 
 
-def make_noises(each: int, split: str, workers: int | None = None) -> list[NDArray[np.int16]]:
-    """So many noises of every kind, and more of steady ones, 2 to 4 s; a split has ids of its own."""
+def make_noises(each: int, split: str, processes: int | None = None) -> list[NDArray[np.int16]]:
+    """`each` noises of every kind, and more of steady ones, 2 to 4 s; each split has its own ids."""
     names = [
         (kind, f"denoiser/{split}/{kind}-{number:03d}")
         for kind in (*KINDS, *recipes.RECIPES, COLOURED)
         for number in range(each * TIMES.get(kind, 1))
     ]
-    if workers == 1:
-        return [make_one(name) for name in names]
-    with ProcessPoolExecutor(max_workers=workers or os.cpu_count()) as pool:
-        return list(pool.map(make_one, names, chunksize=8))
+    count = processes or count_cores()
+    some = [names[start : start + 8] for start in range(0, len(names), 8)]
+    with workers(count) as submit:
+        made = in_order(submit, ((None, partial(_make_some, part)) for part in some), 2 * count)
+        return [noise for _, noises in made for noise in noises]
+
+
+def _make_some(names: Sequence[tuple[str, str]]) -> list[NDArray[np.int16]]:
+    return [make_one(name) for name in names]
 
 
 def make_one(name: tuple[str, str]) -> NDArray[np.int16]:
@@ -172,7 +177,6 @@ def make_one(name: tuple[str, str]) -> NDArray[np.int16]:
         if kind == COLOURED:
             sound = _coloured(draws.generator(id), samples)
         else:
-            # NumPy from here on: torch's threads do not outlive a fork.
             made = make_noise(kind, None, draws.key(id), samples, SAMPLE_RATE)
             sound = made.numpy().astype(np.float64)
     found: NDArray[np.int16] = np.rint(

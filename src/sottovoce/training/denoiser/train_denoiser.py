@@ -30,7 +30,7 @@ class DenoiserRecipe:
     steps, seconds: whichever is over first; at least one is given. piece_seconds: of speech, a batch row.
     warmup: the share of a run in which the learning rate rises; after it, it falls as a cosine.
     settled: the share of a run after which statistics stay as they are, as they do in use.
-    looks: how often the validation mixtures are judged on the way.
+    looks: number of validations during the run.
     """
 
     steps: int | None = None
@@ -47,7 +47,7 @@ class DenoiserRecipe:
 
     def __post_init__(self) -> None:
         if self.steps is None and self.seconds is None:
-            raise InputError("expected steps or seconds, got neither; say when to stop.")
+            raise InputError("give steps or seconds, after which training stops.")
         if self.batch < 1 or self.piece_seconds < 0.2 or self.looks < 1:
             raise InputError(
                 f"expected a piece a batch or more, of 0.2 s or more, and a look, got {self.batch}, "
@@ -58,7 +58,7 @@ class DenoiserRecipe:
 @final
 @dataclass(frozen=True, kw_only=True)
 class DenoiserReport:
-    """What a run came to. history: at each look the step, seconds, and means over the validation mixtures of
+    """The result of a run. history: at each look the step, seconds, and means over the validation mixtures of
     the loss (1: as before training), of the SNR in dB and of what it was before."""
 
     loss: str
@@ -76,7 +76,7 @@ class DenoiserReport:
 
 @final
 class DenoiserTraining:
-    """A run under way."""
+    """A training run in progress."""
 
     def __init__(
         self, loss: str, material: DenoiserMaterial, sources: LossWeights, recipe: DenoiserRecipe, log: Log
@@ -154,7 +154,7 @@ class DenoiserTraining:
         )
         loss = self.objective(mixture.clean, self._clean(mixture.noisy))
         self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
         # Asking on every step would wait for the device.
         if self.step % 50 == 0 and not bool(torch.isfinite(norm)):

@@ -144,7 +144,7 @@ class Held(Lessons):
 @final
 @dataclass(frozen=True, eq=False)
 class Sounds(Lessons):
-    """Segments that are attacked, or drowned in fresh noise, each time they are heard.
+    """Segments that are attacked, or get fresh noise, each time they are used.
 
     segments: int16 `(items, 8000)`. A share of each batch is attacked and the rest of it stays clean; the
     noise comes last, as a smoothed detector adds it to whatever it is given.

@@ -1,8 +1,8 @@
 """Training detectors of pathological speech, as Amiri and Kodrasi have it in sections 4.3, 5.3 and 5.4.
 
 The paper says nothing of momentum, of the size of a batch and of how clean and attacked segments are mixed:
-here none (plain gradient descent), 32, and half of each batch, attacked anew each time by ten steps of PGD on
-the network as it is.
+here none (plain gradient descent), 32, and half of each batch, attacked each time by ten steps of PGD on the
+current network.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ FOR_EMBEDDINGS = DetectorRecipe(optimiser="adam", learning_rate=0.1)
 @final
 @dataclass(frozen=True)
 class Epoch:
-    """What one pass over the training items came to; losses are means over items, in nats."""
+    """The result of one epoch; losses are means over items, in nats."""
 
     train_loss: float
     valid_loss: float
@@ -155,7 +155,7 @@ def train_detector(
     adversarial: see `adversary`. Validation segments are attacked in the same share.
     noise: put behind every utterance once, before it is cut: `Background` of section 5.4, or a front end
         such as a low-pass, which the detector must then be used behind.
-    smoothing: noise that every segment hears anew each time, for a smoothed detector and its certificate.
+    smoothing: noise that is drawn for every segment each time, for a smoothed detector and its certificate.
 
     The seed rules all: on a CPU the same one gives the same weights.
     """
@@ -211,7 +211,7 @@ def fit(
 
 
 def judge(module: nn.Module, lessons: Lessons, draws: Draws) -> tuple[float, float]:
-    """Mean cross-entropy in nats, and the share of items that are told right."""
+    """Mean cross-entropy in nats, and accuracy."""
     loss, right, count = 0.0, 0, len(lessons.wanted)
     with evaluating(module), torch.no_grad():
         for rows in torch.split(_all_rows(lessons), JUDGED_AT_ONCE):
@@ -232,7 +232,7 @@ def _learn(
         scores = lessons.scores(module, rows, draws.turn("batch", place))
         loss = functional.cross_entropy(scores, lessons.wanted[rows])
         optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimiser.step()
         total += loss.detach() * len(rows)
     return float(total) / len(order)

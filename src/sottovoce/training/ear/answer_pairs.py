@@ -1,4 +1,4 @@
-"""Answers as a metric learns from them: pairs of clips on a device, and how often each was told apart."""
+"""Answers as training data: pairs of clips on a device, and how often each was called different."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sottovoce.perception.jnd.answers import Answers, SameDifferentAnswer, split
 
 SILENCE_SECONDS = 0.25
 LARGEST_SHIFT_SECONDS = 0.001
-"""Two clips that are this little apart in time are the same to anybody."""
+"""Clips with a delay below this sound the same."""
 GAIN_DB = 3.0
 
 
@@ -47,7 +47,7 @@ class Store:
         return cls(samples.to(device), starts.to(device), lengths.to(device), pack.sample_rate)
 
     def take(self, places: Tensor, before: Tensor | None = None, after: Tensor | None = None) -> PaddedClips:
-        """Clips by their places `(batch,)`, with so many samples of silence `(batch,)` before and after."""
+        """Clips by their places `(batch,)`, with silence before and after, in samples `(batch,)`."""
         none = torch.zeros_like(places)
         before, after = none if before is None else before, none if after is None else after
         own, starts = self.lengths[places], self.starts[places]

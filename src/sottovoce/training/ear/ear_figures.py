@@ -1,4 +1,4 @@
-"""How well a metric tells what listeners answer: accuracy, area under the curve, calibration."""
+"""How well a metric predicts what listeners answer: accuracy, area under the curve, calibration."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def judge(p: ArrayLike, different: ArrayLike, asked: ArrayLike) -> EarFigures:
 
 
 def area_under_curve(scores: Floats, yes: Floats, no: Floats) -> float:
-    """Of scores that were answered yes and no so many times; ties count half. NaN without both answers."""
+    """Of scores with counts of yes and no answers; ties count half. NaN without both answers."""
     if not yes.sum() or not no.sum():
         return float("nan")
     repeats = np.concatenate([np.repeat(scores, yes.astype(int)), np.repeat(scores, no.astype(int))])

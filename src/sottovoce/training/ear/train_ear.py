@@ -38,7 +38,7 @@ class EarRecipe:
     """What shapes a run besides answers and device.
 
     steps, seconds: whichever is over first; at least one is given. check: steps from one look at the
-    validation answers to the next. patience: looks without a better one, after which it stops; 0: never.
+    validation answers to the next. patience: looks without improvement, after which it stops; 0: never.
     warmup: the share of a run from scratch in which statistics are those of each batch.
     ordering, stillness: weights of the two plain facts.
     """
@@ -57,18 +57,17 @@ class EarRecipe:
 
     def __post_init__(self) -> None:
         if self.steps is None and self.seconds is None:
-            raise InputError("expected steps or seconds, got neither; say when to stop.")
+            raise InputError("give steps or seconds, after which training stops.")
         if self.batch < 2 or self.check < 1:
             raise InputError(
-                f"expected 2 pairs a batch or more and a look every step or less often, got {self.batch} and "
-                f"{self.check}; raise them."
+                f"expected --batch of 2 or more and --check of 1 or more, got {self.batch} and {self.check}."
             )
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class EarReport:
-    """What a run came to. `figures` by split: "valid" is what the best step was chosen by, "test" is not."""
+    """The result of a run. `figures` by split: the best step was chosen on "valid", not on "test"."""
 
     variant: str
     listeners: str
@@ -115,8 +114,8 @@ def prepare(answers: Answers, device: torch.device | str = "cpu", log: Log = pri
     rows = split_rows(kept)
     if not rows["train"] or not rows["valid"]:
         raise InputError(
-            "expected answers on two references or more, so that one can be held out, got one; collect "
-            "answers on more clips."
+            "all answers are about one reference; at least two are needed, so that one can be held out: "
+            "collect answers on more clips."
         )
     if not (kept.pack.speakers != "").any():
         log("clips do not say who speaks: training, validation and test are split by reference")
@@ -145,7 +144,7 @@ def trainable(network: LearnedNetwork, variant: Variant) -> list[nn.Parameter]:
 
 @final
 class EarTraining:
-    """A run under way. The network is changed in place; `best` keeps the state of the best look."""
+    """A training run in progress. The network is changed in place; `best` keeps its best state."""
 
     def __init__(
         self,
@@ -210,7 +209,7 @@ class EarTraining:
         return self._spent() >= 1.0 or 0 < self.recipe.patience <= self.stale
 
     def _rate(self) -> float:
-        """Up over the first twentieth, and down a cosine."""
+        """Share of the full learning rate: linear warm-up over the first twentieth, then cosine decay."""
         spent = self._spent()
         return (
             self.recipe.learning_rate
@@ -420,7 +419,8 @@ def answered(p: Tensor, lapse: Tensor | float) -> Tensor:
 
 
 def disorder(distance: Tensor, strengths: Tensor) -> Tensor:
-    """How much nearer the stronger of two changes is, along one direction; pairs stand two by two."""
+    """How much smaller the distance of the stronger of two changes is, along one direction; rows 2k and 2k +
+    1 are compared."""
     apart = distance.view(-1, 2)
     more = strengths.view(-1, 2)
     sign = torch.sign(more[:, 1] - more[:, 0]).nan_to_num(0.0)
@@ -430,5 +430,5 @@ def disorder(distance: Tensor, strengths: Tensor) -> Tensor:
 
 
 def new_network(seed: int, shape: EarShape | None = None) -> LearnedNetwork:
-    """A network with random kernels that hang on the seed alone."""
+    """A network with random kernels that depend only on the seed."""
     return LearnedNetwork(shape, seed=seed)

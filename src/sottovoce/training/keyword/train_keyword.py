@@ -1,8 +1,8 @@
 """Training of the keyword classifier: one pack in, one weights file and a report out.
 
-Clips are changed anew each epoch on the training device: background noise of any colour, a tilted spectrum,
-another speed and place in the second, another level, and a few masked frames. What is kept is a running
-average of the weights, from the epoch that did best on the validation clips. The same seed gives the same
+Clips are augmented in each epoch on the training device: background noise of any colour, a tilted spectrum,
+speed, position in the second, level, and a few masked frames. The result is a moving average of the
+weights, from the epoch that did best on the validation clips. The same seed gives the same
 weights on a CPU; on a GPU, sums run in an order that varies, and so does the last digit.
 """
 
@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import safetensors.torch
@@ -60,7 +61,7 @@ class Score:
 
 @dataclass(frozen=True, kw_only=True)
 class KeywordReport:
-    """What a run came to: validation accuracy of the epoch kept, and the untouched test split."""
+    """The result of a run: validation accuracy of the epoch kept, and figures on the test split."""
 
     seed: int
     epoch: int
@@ -159,7 +160,7 @@ def evaluate(model: KeywordCnn, test: KeywordPack) -> tuple[Score, Score, dict[s
 def batch_loss(
     model: KeywordCnn, clips: Tensor, targets: Tensor, recipe: KeywordRecipe, generator: torch.Generator
 ) -> Tensor:
-    """Mean cross-entropy of int16 clips `(batch, 16000)`, augmented and masked anew."""
+    """Mean cross-entropy of int16 clips `(batch, 16000)`, freshly augmented and masked."""
     image = model.image(augment(to_waveforms(clips), recipe, generator))
     logits = model.classify(mask(image, recipe, generator))
     return functional.cross_entropy(logits, targets, label_smoothing=recipe.label_smoothing)
@@ -195,7 +196,7 @@ def fit(
             rate.step()
             average.update_parameters(model)
             total += loss.detach() * len(chosen)
-        right = predict(average.module.eval(), valid.clips) == truth
+        right = predict(cast(KeywordCnn, average.module).eval(), valid.clips) == truth
         accuracy = float(right.float().mean())
         log(f"epoch {epoch}/{recipe.epochs}: loss {total.item() / len(clips):.4f}, valid {accuracy:.4f}")
         # A later epoch wins a tie: its average is longer.

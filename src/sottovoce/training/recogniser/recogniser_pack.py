@@ -1,7 +1,7 @@
 """The folder that holds everything the embedded recogniser is trained and tested on.
 
-A pack is a few `part-N.npz` files. Its items are single spoken words, which training strings together anew in
-each batch, and whole sentences read by synthetic voices. Training items travel as 8-bit mu-law, the others
+A pack is a few `part-N.npz` files. Its items are single spoken words, which training concatenates at random
+in each batch, and whole sentences read by synthetic voices. Training items travel as 8-bit mu-law, the others
 as they are; both as differences, which deflate to about two thirds.
 """
 
@@ -53,7 +53,8 @@ class RecogniserPack:
     @property
     def starts(self) -> np.ndarray:
         """Where each item begins in `samples`, `(n,)`."""
-        return np.cumsum(self.lengths) - self.lengths
+        found: np.ndarray = np.cumsum(self.lengths) - self.lengths
+        return found
 
     def item(self, place: int) -> np.ndarray:
         start = int(self.starts[place])
@@ -92,7 +93,8 @@ def join(packs: Sequence[RecogniserPack]) -> RecogniserPack:
 def to_mu_law(samples: np.ndarray) -> np.ndarray:
     """int16 to int8: 127 steps either side of zero, finer near it (ITU-T G.711's curve, not its segments)."""
     level = samples / FULL_SCALE
-    return np.round(np.sign(level) * np.log1p(MU * np.abs(level)) / np.log1p(MU) * STEPS).astype(np.int8)
+    curve: np.ndarray = np.sign(level) * np.log1p(MU * np.abs(level)) / np.log1p(MU)
+    return np.round(curve * STEPS).astype(np.int8)
 
 
 def from_mu_law(codes: np.ndarray) -> np.ndarray:
@@ -100,7 +102,8 @@ def from_mu_law(codes: np.ndarray) -> np.ndarray:
     every = np.arange(-128, 128)
     level = np.sign(every) * np.expm1(np.abs(every) / STEPS * np.log1p(MU)) / MU
     table = np.clip(np.round(level * FULL_SCALE), -32768, 32767).astype(np.int16)
-    return table[codes.astype(np.int64) + 128]
+    samples: np.ndarray = table[codes.astype(np.int64) + 128]
+    return samples
 
 
 def _differences(values: np.ndarray) -> np.ndarray:
@@ -161,7 +164,7 @@ def load_pack(folder: Path) -> RecogniserPack:
     """All parts of a folder as one pack."""
     paths = sorted(folder.glob("part-*.npz"))
     if not paths:
-        raise InputError(f"{folder} has no part-N.npz; make them with tools/pack_recogniser.py.")
+        raise InputError(f"{folder} has no files part-N.npz; make them with tools/pack_recogniser.py.")
     return join([load_part(path) for path in paths])
 
 

@@ -4,8 +4,8 @@
 
 Every batch is new: half of its rows are strings of two to six recorded commands, half are sentences of
 synthetic voices, all at other speeds and levels, with noise of any colour and a few masked bands and frames.
-The clock rules the schedule: the learning rate has come down to zero when the time is over. What is kept is
-a running average of the weights, in 16 bits.
+The schedule follows the clock: the learning rate reaches zero when the time is over. The result is a moving
+average of the weights, in 16 bits.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class RecogniserRecipe:
 
 @dataclass(frozen=True, kw_only=True)
 class RecogniserReport:
-    """What a run came to, on test items alone."""
+    """The result of a run, on test items only."""
 
     seed: int
     parameters: int
@@ -113,7 +113,7 @@ def mask(features: Tensor, recipe: RecogniserRecipe, generator: torch.Generator)
 def batch_loss(
     model: Conformer, bank: ItemBank, plan: StringLayout, recipe: RecogniserRecipe, generator: torch.Generator
 ) -> Tensor:
-    """Mean over rows of the CTC loss a letter, each row augmented and masked anew."""
+    """Mean over rows of the CTC loss per letter, each row freshly augmented and masked."""
     device = bank.samples.device
     waveforms, lengths = render(bank, plan, multiple=WIDTH_MULTIPLE)
     features, frames = model.mel(augment(waveforms, lengths, recipe, generator), lengths)
@@ -141,7 +141,7 @@ def autocast(device: torch.device) -> AbstractContextManager[object]:
 
 
 def learning_rate(recipe: RecogniserRecipe, step: int, spent: float) -> float:
-    """Up in a straight line over the first steps, down along a cosine as the share of time goes to 1."""
+    """Linear warm-up over the first steps, then cosine decay as the share of time goes to 1."""
     risen = min(1.0, step / recipe.warm_up_steps)
     return recipe.learning_rate * risen * 0.5 * (1.0 + math.cos(math.pi * min(spent, 1.0)))
 

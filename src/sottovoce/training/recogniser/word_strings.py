@@ -99,7 +99,7 @@ def lay_out(
 def draw_plan(
     bank: ItemBank, random: np.random.Generator, style: Style, *, strings: int = 0, sentences: int = 0
 ) -> StringLayout:
-    """So many rows of words, then so many of sentences, all at random."""
+    """Rows of random words, then rows of random sentences."""
     kinds = [(bank.words, strings, style.words), (bank.sentences, sentences, style.sentences)]
     rows, most = strings + sentences, max(style.words[1], style.sentences[1])
     items = np.concatenate([random.choice(places, (number, most)) for places, number, _ in kinds if number])

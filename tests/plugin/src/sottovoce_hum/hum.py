@@ -9,24 +9,21 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from sottovoce.core.attack import Attack
-from sottovoce.core.batch import AudioBatch
-from sottovoce.core.budget import Ball, Budget
-from sottovoce.core.draws import Draws
-from sottovoce.core.goal import Goal
-from sottovoce.core.target import Target
+import sottovoce as sv
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Hum(Attack):
+class Hum(sv.Attack):
     """A sine that fills the budget, at a phase of its own for each clip."""
 
     frequency_hz: float = 50.0
 
-    budgets: ClassVar[tuple[type[Budget], ...]] = (Ball,)
+    budgets: ClassVar[tuple[type[sv.Budget], ...]] = (sv.Ball,)
 
-    def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
+    def perturb(
+        self, target: sv.Target, clean: sv.AudioBatch, goal: sv.Goal, budget: sv.Budget, draws: sv.Draws
+    ) -> Tensor:
         time = torch.arange(clean.waveforms.shape[1], device=clean.device) / clean.sample_rate
         phases = 2.0 * math.pi * draws.fractions(clean, 1)
         hum = torch.sin(2.0 * math.pi * self.frequency_hz * time + phases)

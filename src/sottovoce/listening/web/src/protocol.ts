@@ -87,7 +87,7 @@ export interface Filled {
 /**
  * Which word is heard in a sentence.
  */
-export interface Attention {
+export interface AttentionScreen {
   /**
    * @minItems 2
    * @maxItems 40
@@ -175,7 +175,7 @@ export interface Joined {
     | Notice
     | Volume
     | Headphones
-    | Attention
+    | AttentionScreen
     | Naming
     | Abx
     | SameDifferent
@@ -302,7 +302,7 @@ export interface Next {
     | Notice
     | Volume
     | Headphones
-    | Attention
+    | AttentionScreen
     | Naming
     | Abx
     | SameDifferent
@@ -329,7 +329,7 @@ export interface Standing {
     | Notice
     | Volume
     | Headphones
-    | Attention
+    | AttentionScreen
     | Naming
     | Abx
     | SameDifferent

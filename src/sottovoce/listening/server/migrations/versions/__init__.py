@@ -1,0 +1,1 @@
+"""The steps of the database, from an empty one to today's; a file each."""

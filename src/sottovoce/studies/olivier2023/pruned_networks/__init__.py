@@ -1,0 +1,1 @@
+"""O3: are pruned networks harder to fool?"""

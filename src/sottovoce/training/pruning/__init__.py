@@ -1,0 +1,1 @@
+"""Linear redundancy pruning: a network in, a smaller one out."""
