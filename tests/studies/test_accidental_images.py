@@ -204,7 +204,7 @@ def test_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert weights["MLP-28_28-ReLU"] == 6552 and weights["MLP-26_26_26-ReLU"] == 6708
     with pytest.raises(InputError, match="where size was another"):
         runs.open_bench(Choice(clips=3, batch=16, fit="sgd(rate=0.5)"), tmp_path, "cpu", quiet)
-    with pytest.raises(InputError, match="expected no --model"):
+    with pytest.raises(InputError, match="O2 does not use --model"):
         runs.open_bench(Choice(model="keyword"), tmp_path, "cpu", quiet)
     np.savez(
         tmp_path / "cifar10.npz",

@@ -119,7 +119,7 @@ def test_options(tmp_path: Path) -> None:
     assert open_bench(Choice(scale="full"), tmp_path / "other", "cpu", quiet).count == 25_000
     with pytest.raises(InputError, match="where networks was another"):
         open_bench(Choice(clips=8, batch=10, fit="sgd(rate=0.5)", scale="full"), tmp_path, "cpu", quiet)
-    with pytest.raises(InputError, match="expected no --data"):
+    with pytest.raises(InputError, match="O1 does not use --data"):
         open_bench(Choice(data="strokes"), tmp_path, "cpu", quiet)
     with pytest.raises(InputError, match=r"sgd\(batch=5000\): expected at most 1,000"):
         open_bench(Choice(batch=5000), tmp_path, "cpu", quiet)

@@ -45,7 +45,7 @@ def facts(scale: str | None = "mini") -> dict[str, Any]:
         "setting": {"data": "mnist:/home/somebody/images", "seed": 3},
         "scope": ["Data from /home/somebody/images."], "notes": ["A note."],
         "tables": [
-            {"title": "Rates", "columns": ["name", "rate"], "rows": [["a|b", "25.0 [20, 30]"]],
+            {"title": "Rates", "columns": ["name", "rate"], "rows": [["a|b*", "25.0 [20, 30]"]],
              "prose": [True, False], "note": "Brackets: 95 % interval.", "claims": False},
             {"title": "Trends", "columns": ["trend", "here", "numbers"],
              "rows": [["up", "yes", "+1"], ["down", "NO", "+2"], ["left", "–", "not run"]],
@@ -86,7 +86,7 @@ A quarter, 25.0 [20, 30] %, of 4,000.
 
 | name | rate |
 | --- | ---: |
-| a\\|b | 25.0 [20, 30] |
+| a\\|b\\* | 25.0 [20, 30] |
 
 Brackets: 95 % interval.
 

@@ -34,14 +34,15 @@ from sottovoce.studies.trends import Trend, trend_sheet
 
 Found = Mapping[Design, list[ImageFound]]
 """Of each design, one for each margin of training."""
+SHARE = f"{100 * TAU:g} %"
 CLAIMS = (
     "Areas of networks trained on images as they are, judged by the strong attacks, at margins .01 to .1. "
     "Yes and no where the 95 % interval of the difference leaves out zero; not known where it does not, or "
     f"where a design has fewer than {FEWEST} valid networks."
 )
 NOTES = [
-    f"Valid: right on at least {TAU:.0%} of the training's images, under PGD of the training's margin where "
-    f"it has one. Robust at a margin: valid, and right on at least {TAU:.0%} of the test images attacked. "
+    f"Valid: right on at least {SHARE} of the training's images, under PGD of the training's margin where "
+    f"it has one. Robust at a margin: valid, and right on at least {SHARE} of the test images attacked. "
     "In the thesis's text only margins above that of the training count.",
     "Judges: plain is PGD of 20 steps on the cross-entropy; strong also PGD of 100 steps and AutoPGD of 100 "
     "steps on the margin; score also a search by random squares that uses no gradient. An image counts as "
@@ -263,7 +264,7 @@ def _main_sheet(bench: ImageBench, found: Found) -> StudyTable:
                 )
             )
     return StudyTable(
-        title=f"Networks trained on images as they are: robust for all judges, {TAU:.0%} of the images, %",
+        title=f"Networks trained on images as they are: robust for all judges, {SHARE} of the images, %",
         columns=(
             "figure", "design", "parameters", "P(valid)", "test accuracy",
             *(f"P(robust) {eps:g}" for eps in TESTS), "area", "P* area",
@@ -389,6 +390,18 @@ READINGS = (
         text="The gradients of Sigmoid networks are near zero on {quiet[MLP-32-Sigmoid with biases]:.1%} of "
         "the test images: against those plain PGD stands still.",
         when=lambda values: (values["quiet"]["MLP-32-Sigmoid with biases"] or 0.0) >= 0.01,
+    ),
+    Reading(
+        text="Which activation is best depends on the ball that networks start from: from a radius of 5 "
+        "(rate .2, 8 networks a cell) the areas are {grid[2][designs][MLP-32-ReLU][area]:.3f} for ReLU and "
+        "{grid[2][designs][MLP-32-Sigmoid with biases][area]:.3f} for Sigmoid units, from one of 25 "
+        "{grid[3][designs][MLP-32-ReLU][area]:.3f} and "
+        "{grid[3][designs][MLP-32-Sigmoid with biases][area]:.3f}.",
+        when=lambda values: all(
+            (values["grid"][place]["rate"], values["grid"][place]["radius"]) == (0.2, radius)
+            and values["grid"][place]["designs"]["MLP-32-ReLU"]["valid"]["n"] == 8
+            for place, radius in ((2, 5.0), (3, 25.0))
+        ),
     ),
     Reading(
         figure="areas",

@@ -58,5 +58,5 @@ def draw_image_areas(rows: Mapping[str, Mapping[str, tuple[Interval, ...]]]) -> 
     for place in range(1, len(names)):
         if names[place][0] != names[place - 1][0]:
             axes.axhline(place - 0.5, color=SOFT, linewidth=0.6)
-    axes.legend(frameon=False, loc="lower right")
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncol=4)
     return plain(figure, "x")

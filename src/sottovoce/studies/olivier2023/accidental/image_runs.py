@@ -38,6 +38,8 @@ TESTS = (0.01, 0.02, 0.03, 0.05, 0.10)
 JUDGES = ("plain", "strong", "score")
 """PGD of 20 steps; PGD of 100 steps and AutoPGD as well; a search by scores as well."""
 AT_ONCE = 50
+FEWEST_LEARNT = 500
+"""Images of the training that validity is judged on, where the tests have fewer."""
 FIGURES: dict[str, tuple[dict[str, Any], ...]] = {
     "3.4a: width": ({"widths": (16,)}, {"widths": (32,)}, {"widths": (64,)}),
     "3.4b: depth": ({"widths": (28, 28)}, {"widths": (26, 26, 26)}),
@@ -361,7 +363,7 @@ def _learnt(
     networks: Networks, margin: float, pictures: Pictures, size: ImageScale, source: torch.Generator
 ) -> Tensor:
     """`(networks, images)`: right on the training's images, as they are or under the training's attack."""
-    count = min(len(pictures.train), 5 * size.test)
+    count = min(len(pictures.train), max(FEWEST_LEARNT, size.test))
     images = spread(pictures.train[:count], len(networks))
     labels = spread(pictures.train_labels[:count], len(networks))
     if not margin:

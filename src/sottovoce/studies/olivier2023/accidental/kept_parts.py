@@ -56,7 +56,7 @@ class KeptParts:
                 tell(done + number, name)
 
     def read(self, name: str) -> Arrays:
-        """A part that was made. `seconds` counts the time of all that were read, once each."""
+        """A part that was made. `seconds` counts the CPU time of all that were read, once each."""
         found = _read(self._path(name))
         self.seconds[name] = float(found.pop(SECONDS))
         return found
@@ -75,9 +75,9 @@ def _compare(folder: Path, kept: Mapping[str, Any], wanted: Mapping[str, Any]) -
 
 
 def _make(path: Path, make: Make) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     found = make()
-    found[SECONDS] = np.array(time.monotonic() - began)
+    found[SECONDS] = np.array(time.process_time() - began)
     whole = path.with_suffix(".tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

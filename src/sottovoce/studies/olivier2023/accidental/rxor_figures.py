@@ -80,7 +80,7 @@ def draw_areas(
     starts = [place for place in range(1, len(names)) if names[place][0] != names[place - 1][0]]
     for place in starts:
         axes.axhline(place - 0.5, color=SOFT, linewidth=0.6)
-    axes.legend(frameon=False, loc="lower right")
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncol=3)
     return plain(figure, "x")
 
 
