@@ -122,7 +122,7 @@ def open_bench(choice: Choice, out: Path | None, device: str, tell: Tell) -> Pru
     choice.refuse("O3", "attack", "fit", "model")
     amount = AMOUNTS[find_scale(choice.scale).name].judging(choice.clips)
     words, pictures = split_data(choice.data)
-    key = [words, pictures, choice.seed, choice.clips or 0]
+    key: list[str | int] = [words, pictures, choice.seed, choice.clips or 0]
     folder = out or default_folder("O3", choice.scale, key)
     work = Workshop(folder, choice, amount, find_device(device), tell)
     work.claim(key)
@@ -174,7 +174,7 @@ class Workshop:
     def seconds(self) -> float:
         return sum(self.times.values())
 
-    def claim(self, key: list[Any]) -> None:
+    def claim(self, key: list[str | int]) -> None:
         """Refuse a folder that holds the same study of something else."""
         path, setting = self.folder / SETTING, {"scale": self.choice.scale, "key": key}
         if path.exists():
@@ -339,12 +339,12 @@ def image_models(work: Workshop, images: Images, network: str) -> dict[str, Trai
     tuning = TrainingRecipe(epochs=amount.tuning[1], learning_rate=5e-4, warm_up_steps=5, weight_decay=1e-4)
     learner, begun = fresh(), work.folder / f"{network}/none" / WEIGHTS
     resize(learner.module, safetensors.torch.load_file(begun))
-    for method, recipe in {
+    for method, pruning in {
         "compressed": PruningRecipe(lose=LOSE, share=0.25, tuning=tuning, seed=seed),
         "compressed further": PruningRecipe(lose=1.0, keep=KEEP, share=0.5, tuning=tuning, seed=seed),
     }.items():
         name = f"{network}/{method.replace(' ', '-')}"
-        learner = work.prune(name, learner, images.clips, recipe, change)
+        learner = work.prune(name, learner, images.clips, pruning, change)
         left = weights_in(learner.module)
         judged = work.judge(name, learner.target(), images.clips, attackers)
         found[method] = Trained(left, 1.0 - left / full, judged)
