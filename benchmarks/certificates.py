@@ -93,9 +93,9 @@ def run_bare(target: Target, copies: AudioBatch, turns: int) -> None:
     with torch.no_grad():
         for _ in range(turns):
             if target.says == "class":
-                target.power(Scores).scores(copies, draws=Draws(0))
+                target.capability(Scores).scores(copies, draws=Draws(0))
             else:
-                target.power(CtcFrames).log_probs(copies, draws=Draws(0))
+                target.capability(CtcFrames).log_probs(copies, draws=Draws(0))
 
 
 def timed(work: Callable[[], object], device: str) -> float:

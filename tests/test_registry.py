@@ -33,11 +33,11 @@ def test_build() -> None:
         ("attack", "pdg", {}, "unknown attack 'pdg': did you mean 'pgd'?"),
         ("goal", "xxxxxx", {}, "unknown goal 'xxxxxx': known: .*evade, .*force"),
         ("attack", "pgd", {"step_size": 1}, "'step_size': did you mean 'steps'?"),
-        ("attack", "pgd", {"steps": "many"}, "attack 'pgd', setting 'steps': expected .*, got 'many'"),
-        ("attack", "pgd", {"steps": 0}, "at least 1 step"),
-        ("budget", "snr", {}, "budget 'snr' expected a value for db, got none"),
-        ("budget", "snr", {"db": 30, "shape": "l1"}, "setting 'shape'"),
-        ("goal", "evade", {"references": ["a"]}, "unknown setting of goal 'evade': 'references'"),
+        ("attack", "pgd", {"steps": "many"}, r"^pgd\(steps=many\): expected an integer\.$"),
+        ("attack", "pgd", {"steps": 0}, "^pgd: steps and restarts must be at least 1, got 0 and 1"),
+        ("budget", "snr", {}, r"^snr needs the setting db; write snr\(db=\.\.\.\)"),
+        ("budget", "snr", {"db": 30, "shape": "l1"}, r"^snr\(shape=l1\): expected l2 or linf\.$"),
+        ("goal", "evade", {"references": ["a"]}, "unknown setting of evade 'references'"),
     ],
 )
 def test_mistakes(kind: str, name: str, settings: dict[str, object], message: str) -> None:
@@ -45,12 +45,36 @@ def test_mistakes(kind: str, name: str, settings: dict[str, object], message: st
         registry.build(kind, name, settings)
 
 
+@pytest.mark.parametrize("kind", ["attack", "universal", "goal"])
+def test_messages_call_a_part_by_its_registered_name(kind: str) -> None:
+    own = [name for name in registry.names(kind) if registry.is_own(kind, name)]
+    assert {name: registry.find(kind, name).name for name in own} == {name: name for name in own}
+
+
+def test_types_are_described_in_words() -> None:
+    for setting, value, expected in [
+        ("bits", "many", r"cw\(bits=many\): expected an integer or null\."),
+        ("bits", True, r"cw\(bits=true\): expected an integer or null\."),
+        ("confidence", float("nan"), r"cw\(confidence=nan\): expected a finite number\."),
+    ]:
+        with pytest.raises(InputError, match=f"^{expected}$"):
+            registry.build("attack", "cw", {setting: value})
+    with pytest.raises(
+        InputError, match=r"\(choices=yes\): expected a list such as \[\.\.\.\], each text\.$"
+    ):
+        registry.build("goal", "force-nearest", {"choices": "yes"})
+    with pytest.raises(InputError, match=r"^kenansville\(search=maybe\): expected true or false\.$"):
+        registry.build("attack", "kenansville", {"search": "maybe"})
+
+
 def test_add(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry._PARTS, "goal", dict(registry._PARTS["goal"]))
     registry.add("goal", "dodge", "sottovoce.core.goal:Evade")
     assert registry.build("goal", "dodge") == Evade()
     registry.add("goal", "dodge", "sottovoce.core.goal:Evade")
-    with pytest.raises(InputError, match=r"goal 'dodge' is 'sottovoce\.core\.goal:Evade' already"):
+    with pytest.raises(
+        InputError, match=r"the goal 'dodge' exists already, as 'sottovoce\.core\.goal:Evade'"
+    ):
         registry.add("goal", "dodge", "elsewhere:Dodge")
     with pytest.raises(UnknownName):
         registry.add("gaol", "dodge", "elsewhere:Dodge")

@@ -40,7 +40,7 @@ def fooled(target: Target, clips: AudioBatch, perturbation: Perturbation) -> flo
 def ascend(target: Target, clips: AudioBatch, bound: float, steps: int) -> Perturbation:
     """Gradient ascent on the mean margin of all clips at once: how far a universal perturbation can go."""
     goal = Evade().bind(decode(target, clips, Draws(0)))
-    scorer, ball = target.power(Scores), L2(bound)
+    scorer, ball = target.capability(Scores), L2(bound)
     row = clips.select([int(clips.lengths.argmax())])
     v = ball.sample(row, Draws(0))
     best, best_share = v, -1.0

@@ -1,13 +1,16 @@
-"""Sottovoce audits speech models: it attacks them, measures what was added, and shows it.
+"""Sottovoce audits speech models: it attacks them, defends them, and measures whether a person hears it.
 
-    import sottovoce as sv
+>>> import sottovoce as sv
+>>> clips = sv.open_data("embedded", model="keyword", limit=2)
+>>> trial = sv.attack("keyword", clips, "pgd(steps=20)", budget="snr(db=30)")
+>>> trial.achieved
+(True, True)
 
-    clips = sv.open_data("embedded", model="keyword", limit=12)
-    trial = sv.attack("keyword", clips, "pgd(steps=20)", budget="snr(db=30)")
-    run = sv.audit("keyword", "embedded", attacks="noise,pgd", snr=[30, 40], limit=12, out="runs/first")
-
-Every text means what it means on the command line. What is listed here is the stable API; everything else may
-change. Names are imported when they are asked for: `import sottovoce` loads no torch.
+Start with `help(sv.open_model)`, `sv.open_data`, `sv.attack` for one attack, `sv.audit` for a whole audit
+with a report, `sv.measure` and `sv.certify`. `sv.attacks`, `sv.budgets`, `sv.goals`, `sv.defenses` and
+`sv.metrics` have the parts as classes. A text such as "pgd(steps=20)" means the same as on the command line,
+and can be given wherever an object can. What `dir(sv)` lists is the stable API; everything else may change.
+Names are imported on first use: `import sottovoce` loads no torch.
 """
 
 from typing import TYPE_CHECKING
@@ -24,6 +27,7 @@ _NAMES = {
     "sottovoce.api.open_parts": "Clips open_data open_model",
     "sottovoce.api.registering": "register",
     "sottovoce.api.finished_run": "Run read_run",
+    "sottovoce.api.sparse": "Sparsity sparsity",
     "sottovoce.core.attack": "Attack Best Trial climb within",
     "sottovoce.core.batch": "AudioBatch",
     "sottovoce.core.budget": "Ball Budget Searchable",
@@ -64,6 +68,8 @@ if TYPE_CHECKING:
     from sottovoce.api.open_parts import open_data as open_data
     from sottovoce.api.open_parts import open_model as open_model
     from sottovoce.api.registering import register as register
+    from sottovoce.api.sparse import Sparsity as Sparsity
+    from sottovoce.api.sparse import sparsity as sparsity
     from sottovoce.core.attack import Attack as Attack
     from sottovoce.core.attack import Best as Best
     from sottovoce.core.attack import Trial as Trial

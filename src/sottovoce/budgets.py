@@ -1,4 +1,11 @@
-"""How much may be added to a clip. `sottovoce.budgets.Snr` is the class that `snr` names."""
+"""Budgets: how much an attack may change a clip. `sottovoce.budgets.Snr` is the class behind "snr".
+
+`Snr` and `DbMax` follow the level of each clip, `L2` and `LInf` are the same for all, and `Audible` limits
+how likely a listener notices.
+
+>>> sv.budgets.Snr(30)
+Snr(db=30, shape='l2')
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,13 @@
-"""What can go wrong, by who can mend it. Every message says what was expected, what came, and what to do."""
+"""Errors that sottovoce raises. Each message says what is wrong, what was expected and what to do.
+
+All are subclasses of `SottovoceError`; most are `InputError`, which is a `ValueError` too.
+
+>>> try:
+...     sv.attack("keyword", "embedded", "pgdd")
+... except sv.errors.SottovoceError as error:
+...     print(error)
+unknown attack 'pgdd': did you mean 'pgd'?
+"""
 
 from __future__ import annotations
 
@@ -22,21 +31,37 @@ __all__ = [
 ]
 
 Place = tuple[str | int, ...]
-"""Where an entry stands in a file of entries: `("attacks", 0)` is the first item of `attacks`."""
+"""The position of an entry in a file: `("attacks", 0)` is the first item of `attacks`."""
 
 
 class SottovoceError(Exception):
-    """Base of every error that sottovoce raises on purpose; the command line prints it as one line."""
+    """Base of all errors that sottovoce raises on purpose; the command line prints them as one line.
+
+    >>> issubclass(sv.errors.InputError, sv.errors.SottovoceError)
+    True
+    """
 
 
 class InputError(SottovoceError, ValueError):
-    """Audio, a label, a setting or a plan that cannot be used. place: the entry that it is about, if any."""
+    """Audio, a label, a setting or a plan that cannot be used.
+
+    place: the entry of a plan that it is about, if any.
+
+    >>> sv.attacks.Pgd(steps=0)
+    Traceback (most recent call last):
+    sottovoce.errors.InputError: steps and restarts must be at least 1, got 0 and 1.
+    """
 
     place: Place = ()
 
 
 class UnknownName(InputError):
-    """A name that is not on the list it was looked up in."""
+    """A name that does not exist; the message has the nearest one that does.
+
+    >>> sv.attack("keyword", "embedded", "deepfol")
+    Traceback (most recent call last):
+    sottovoce.errors.UnknownName: unknown attack 'deepfol': did you mean 'deepfool'?
+    """
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         names = sorted(known)
@@ -46,55 +71,99 @@ class UnknownName(InputError):
 
 
 class MissingCapability(SottovoceError, TypeError):
-    """An attack or a vote needs something of a target that this target does not offer."""
+    """A part needs a capability that the model does not have, such as class scores.
+
+    >>> model = sv.testing.ToyCtc()
+    >>> sv.attack(model, sv.testing.clips_for(model), "deepfool")
+    Traceback (most recent call last):
+    sottovoce.errors.MissingCapability: deepfool needs class scores, but the model is a speech recogniser
+    (ToyCtc). Use pgd, apgd or fgsm.
+    """
 
 
 class MissingExtra(SottovoceError, ImportError):
-    """An optional dependency is not installed."""
+    """An optional package is not installed; the message has the command to install it.
+
+    >>> raise sv.errors.MissingExtra("this metric needs pesq; run: pip install 'sottovoce[quality]'")
+    Traceback (most recent call last):
+    sottovoce.errors.MissingExtra: this metric needs pesq; run: pip install 'sottovoce[quality]'
+    """
 
 
 class GradientError(SottovoceError, ArithmeticError):
-    """A target's loss or gradient is not finite, so that no step can be taken."""
+    """The gradient of a model is NaN or infinite, so that no step can be taken.
+
+    An audit records the clip as failed and goes on.
+
+    >>> issubclass(sv.errors.GradientError, ArithmeticError)
+    True
+    """
 
 
 class ScoreError(SottovoceError, ArithmeticError):
-    """A target's scores are no numbers to choose by, so that it has no answer."""
+    """The scores of a model are NaN or infinite, so that it has no answer.
+
+    An audit records the clip as failed and goes on.
+
+    >>> issubclass(sv.errors.ScoreError, ArithmeticError)
+    True
+    """
 
 
 class BudgetError(SottovoceError, ArithmeticError):
-    """A finished example is not inside its budget."""
+    """A finished example is not inside its budget: a bug of an attack or a budget of your own.
+
+    >>> issubclass(sv.errors.BudgetError, ArithmeticError)
+    True
+    """
 
 
 class PartExit(SottovoceError):
-    """Someone's own model, attack or metric tried to end the program."""
+    """A model, attack or metric of your own tried to end the program, for example with `sys.exit`.
+
+    >>> issubclass(sv.errors.PartExit, sv.errors.SottovoceError)
+    True
+    """
 
 
 class StoreError(SottovoceError, OSError):
-    """A run folder cannot be read or written."""
+    """The folder of a run cannot be read or written; also an `OSError`.
+
+    >>> issubclass(sv.errors.StoreError, OSError)
+    True
+    """
 
 
 class DamagedFile(StoreError, InputError):
-    """A file of a run does not hold what it should: somebody changed it, or a disk did."""
+    """A file of a run is damaged: it was edited, or the disk failed. The message has the file and the line.
+
+    >>> issubclass(sv.errors.DamagedFile, sv.errors.StoreError)
+    True
+    """
 
 
 class Stopped(SottovoceError):
-    """A run that was asked to stop did so; what is recorded stays, and the message says how to go on."""
+    """A run was stopped by Ctrl-C or a signal; the records are safe, and the message says how to go on.
+
+    >>> issubclass(sv.errors.Stopped, sv.errors.SottovoceError)
+    True
+    """
 
 
 @contextmanager
 def exits_are_errors() -> Iterator[None]:
-    """Around the work of someone's own parts: an exit that one asks for is an error like any other.
+    """Turn an exit from a user's own part into an error.
 
-    Whatever is no `Exception` counts as one: `SystemExit`, say, and the panics of libraries written in Rust.
-    Ctrl-C and the closing of a generator do not: they are meant for whoever runs the parts.
+    That is anything that is not an `Exception`, such as `SystemExit` or the panic of a library written in
+    Rust; but not Ctrl-C or the closing of a generator, which are meant for the caller.
     """
     try:
         yield
     except (Exception, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:
-        told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raised = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         raise PartExit(
-            f"expected an answer or an error from the model, attack or metric, got {told}, which ends the "
-            "program; take it out of its code (sys.exit, say), or raise an error instead."
+            f"expected an answer or an error from the model, attack or metric, got {raised}, which ends the "
+            "program; remove sys.exit or the like from its code, or raise an error instead."
         ) from error

@@ -1,4 +1,11 @@
-"""What an attack is to reach. `sottovoce.goals.Evade` is the class that `evade` names."""
+"""Goals: what counts as success of an attack. `sottovoce.goals.Evade` is the class behind "evade".
+
+`Evade` wants any other answer, `Force` and `ForceNearest` a given text, `Prefix` a word in front, `Language`
+another language.
+
+>>> sv.goals.Force("stop").text
+'stop'
+"""
 
 from typing import TYPE_CHECKING
 

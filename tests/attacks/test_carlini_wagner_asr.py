@@ -75,7 +75,7 @@ class Counted(Target, Matches):
         self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws, first_token: float = 0.0
     ) -> tuple[Tensor, Tensor]:
         self.passes += len(batch)
-        power = self.target.power(Matches)
+        power = self.target.capability(Matches)
         return power.loss_and_match(batch, labels, draws=draws, first_token=first_token)
 
     def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
@@ -272,7 +272,7 @@ def test_successes_at_the_edge_of_the_budget_lie_on_the_grid_and_inside(budget: 
 
 def test_goals_and_targets_that_do_not_fit_are_refused() -> None:
     clean = clips_for(ToyCtc())
-    with pytest.raises(InputError, match="goal of kind Become"):
+    with pytest.raises(InputError, match="forces a text, got the goal evade"):
         CarliniWagnerAsr()(ToyCtc(), clean, Evade(), LInf(0.1), draws=DRAWS)
     with pytest.raises(MissingCapability):
         CarliniWagnerAsr()(ToyTransducer(), clean, Force("a"), LInf(0.1), draws=DRAWS)
@@ -288,5 +288,5 @@ def test_goals_and_targets_that_do_not_fit_are_refused() -> None:
     ],
 )
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(InputError, match="expected"):
+    with pytest.raises(InputError, match="must be"):
         CarliniWagnerAsr(**wrong)  # type: ignore[arg-type]

@@ -305,5 +305,5 @@ def test_bad_input() -> None:
         {"mutation_size": 0.0},
         {"batch_clips": 0},
     ):
-        with pytest.raises(InputError, match="expected"):
+        with pytest.raises(InputError, match="must be"):
             Genetic(**settings)  # type: ignore[arg-type]

@@ -209,10 +209,10 @@ def test_contract(attack: Removal, target: Target) -> None:
 @BOTH
 def test_bad_input(attack: Removal) -> None:
     for budget in (LInf(0.1), DbMax(-20.0), Snr(20.0, "linf")):
-        with pytest.raises(InputError, match="expected a budget"):
+        with pytest.raises(InputError, match="needs a budget in the norm l2"):
             attack(Weak(), batch_of(tones()), Evade(), budget, draws=Draws(0))
     for wrong in ({"steps": 0}, {"depth_db": 0.0}):
         with pytest.raises(InputError, match="8 and 40 are usual"):
             type(attack)(**wrong)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="window of at least 2"):
+    with pytest.raises(InputError, match="window_samples must be at least 2"):
         KenansvilleSsa(window_samples=1)

@@ -153,5 +153,5 @@ def test_bad_input() -> None:
         {"momentum_gain": -1.0},
         {"near": -1},
     ):
-        with pytest.raises(InputError, match="expected"):
+        with pytest.raises(InputError, match="must be"):
             Taori(**settings)  # type: ignore[arg-type]

@@ -92,7 +92,7 @@ def test_contract(target: Target) -> None:
 
 def test_bad_input() -> None:
     clean = AudioBatch.of([tone(0.3, 50)], RATE)
-    with pytest.raises(InputError, match="expected a budget"):
+    with pytest.raises(InputError, match="needs a budget in the norm l2"):
         Yeehaw()(ToyClassifier(), clean, Evade(), LInf(0.1), draws=Draws(0))
-    with pytest.raises(InputError, match="removal_db from 0"):
+    with pytest.raises(InputError, match="removal_db must be at least 0"):
         Yeehaw(removal_db=-1.0)

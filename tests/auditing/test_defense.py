@@ -45,8 +45,8 @@ def test_no_defense_is_the_model_itself() -> None:
         ),
         ("gaussian+one+majority", "at most one vote"),
         ("gausian", "unknown defense 'gausian': did you mean 'gaussian'"),
-        ("gaussian+majority(passes=0)", "1 to 100,000 passes, got 0"),
-        ("gaussian(sigma=0)", "sigma: expected a number above 0, got 0"),
+        ("gaussian+majority(passes=0)", "passes must be from 1 to 100,000, got 0"),
+        ("gaussian(sigma=0)", "above 0, got 0"),
     ],
 )
 def test_mistakes(text: str, message: str) -> None:

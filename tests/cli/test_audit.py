@@ -97,7 +97,7 @@ def test_resume_goes_on_with_the_plan_of_the_folder(
     done = audit("--resume", "run")
     assert done.exit_code == 0, done.output
     assert path.read_text().splitlines(keepends=True) == whole
-    assert "drop the rest" in refused("--resume", "run", "--attacks", "pgd")
+    assert "leave them out" in refused("--resume", "run", "--attacks", "pgd")
     assert "plan.yaml" in refused("--resume", "nowhere")
 
 
@@ -198,8 +198,8 @@ def test_a_preset_is_filled_in(mean_model: str, mean_clips: Path, tmp_path: Path
         (["--preset", "quik"], "did you mean 'quick'"),
         (["--engine", "rai"], "did you mean 'ray'"),
         (["--address", "10.0.0.1:6379"], "--engine ray"),
-        (["--workers", "0"], "1 worker or more"),
-        (["--seeds", "0,x"], "whole numbers"),
+        (["--workers", "0"], "--workers must be at least 1"),
+        (["--seeds", "0,x"], "--seeds expected integers such as 0,1,2"),
         (["--seed", "1", "--seeds", "2"], "'seed' or 'seeds'"),
         (["--model", "keyword,keyword"], "twice"),
         (["typo.yaml"], "did you mean 'targets'"),

@@ -301,9 +301,9 @@ def test_a_recogniser_whose_loss_ignores_its_labels() -> None:
 def test_a_decision_that_is_not_the_best_score() -> None:
     opposite = dict(zip(ToyClassifier.classes, reversed(ToyClassifier.classes), strict=True))
     turned = CrookedAnswers(say=lambda batch, texts: [opposite[text] for text in texts])
-    breaks(Law.POWER, lambda: check_target(turned))
+    breaks(Law.CAPABILITY, lambda: check_target(turned))
     unsure = CrookedAnswers(say=lambda batch, texts: ["unsure"] * len(texts))
-    breaks(Law.POWER, lambda: check_target(unsure, labels=["north", "west", "south", "north"]))
+    breaks(Law.CAPABILITY, lambda: check_target(unsure, labels=["north", "west", "south", "north"]))
 
 
 def scale_in_place(batch: AudioBatch) -> None:

@@ -135,16 +135,19 @@ def test_a_bound_goal_keeps_its_references() -> None:
     trial = Constant(0.0)(Sign(), clips(), Evade().bind(["minus", "minus"]), LInf(0.1), draws=DRAWS)
     assert trial.references == ("minus", "minus")
     assert trial.achieved == (True, False)
-    with pytest.raises(InputError, match="expected 2 references, got 1"):
+    with pytest.raises(InputError, match="needs 2 references, one for each clip, got 1"):
         Constant(0.0)(Sign(), clips(), Evade().bind(["minus"]), LInf(0.1), draws=DRAWS)
 
 
 def test_what_does_not_fit_together() -> None:
     target = ToyCtc()
-    with pytest.raises(MissingCapability, match="Scores"):
+    with pytest.raises(
+        MissingCapability,
+        match=r"^Picky needs class scores, but .* recogniser \(ToyCtc\)\. Use pgd",
+    ):
         Picky()(target, clips_for(target), Evade(), L2(0.1), draws=DRAWS)
     toy = ToyClassifier()
-    with pytest.raises(InputError, match="Picky expected a budget of kind L2, got SNR 20 dB"):
+    with pytest.raises(InputError, match="Picky needs a budget of kind L2, got SNR 20 dB"):
         Picky()(toy, clips_for(toy), Evade(), Snr(20.0), draws=DRAWS)
     with pytest.raises(InputError, match="at 1000 Hz, got 8000 Hz"):
         Constant(0.0)(Sign(), AudioBatch.of([[0.0] * 400], 8000), Evade(), LInf(0.1), draws=DRAWS)

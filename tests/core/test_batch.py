@@ -74,7 +74,7 @@ def make(**changes: object) -> AudioBatch:
         ({"waveforms": torch.zeros(2, 4, dtype=torch.int16)}, "scale integers"),
         ({"waveforms": torch.zeros(4)}, "mix stereo down"),
         ({"waveforms": torch.zeros(0, 4)}, "empty batch"),
-        ({"lengths": torch.tensor([1.0, 0.5])}, "not fractions"),
+        ({"lengths": torch.tensor([1.0, 0.5])}, "not seconds"),
         ({"lengths": torch.tensor([4])}, "int64 lengths of shape"),
         ({"lengths": torch.tensor([4, 0])}, "clip 'b': expected a length from 1 to 4 samples, got 0"),
         ({"lengths": torch.tensor([5, 2])}, "clip 'a': expected a length from 1 to 4 samples, got 5"),

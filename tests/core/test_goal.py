@@ -121,7 +121,10 @@ def test_a_prefix_is_a_whole_word() -> None:
     assert goal.texts == ["But go"] * 3
     assert goal.achieved(["but gone", "button", "But."]) == [True, False, True]
     assert goal.applies("go") and not goal.applies("But go")
-    with pytest.raises(InputError, match="Prefix expected a target that says words, got Fixed"):
+    with pytest.raises(
+        InputError,
+        match=r"goal prefix needs a speech recogniser, but .* classifier \(Fixed\)",
+    ):
         Prefix("But").check(Fixed())
 
 

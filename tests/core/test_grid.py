@@ -30,7 +30,7 @@ def test_other_depths_and_none() -> None:
     assert round_clean(batch, None) is batch
     assert on_grid(batch, batch, LInf(0.1), None) is batch
     for bits in (1, 25):
-        with pytest.raises(InputError, match=f"2 to 24 bits, got {bits}"):
+        with pytest.raises(InputError, match=f"bits must be from 2 to 24, got {bits}"):
             round_clean(batch, bits)
 
 

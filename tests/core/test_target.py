@@ -1,4 +1,4 @@
-"""Targets: powers, limits on clips, and modules that come back as they were."""
+"""Targets: capabilities, limits on clips, and modules that come back as they were."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def silence(samples: int, sample_rate: int = 1000) -> AudioBatch:
 def test_clips_that_cannot_be_heard() -> None:
     toy = ToyClassifier()
     check_clips(toy, silence(20))
-    with pytest.raises(InputError, match="expected audio at 1000 Hz, got 16000 Hz; resample"):
+    with pytest.raises(InputError, match="the model expects audio at 1000 Hz, got 16000 Hz; resample"):
         check_clips(toy, silence(100, 16000))
     with pytest.raises(InputError, match=r"clip 'odd': expected at least 20 samples \(20 ms\), got 19"):
         check_clips(toy, silence(19))
@@ -29,11 +29,11 @@ def test_clips_that_cannot_be_heard() -> None:
         check_clips(fixed, silence(201))
 
 
-def test_powers() -> None:
+def test_capabilities() -> None:
     toy = ToyClassifier()
-    assert toy.power(Scores) is toy
-    with pytest.raises(MissingCapability, match="ToyCtc offers no Scores"):
-        ToyCtc().power(Scores)
+    assert toy.capability(Scores) is toy
+    with pytest.raises(MissingCapability, match="ToyCtc has no class scores: it is a speech recogniser"):
+        ToyCtc().capability(Scores)
 
 
 def test_evaluating_hands_back_every_mode() -> None:

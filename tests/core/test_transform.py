@@ -113,23 +113,23 @@ def test_the_gradient_of_the_mean_is_the_mean_of_the_gradients(at_once: int) -> 
     assert torch.allclose(found, slope(one_by_one), atol=1e-6, rtol=1e-4)
 
 
-def test_wrapped_targets_have_the_powers_of_the_inner_one() -> None:
+def test_wrapped_targets_have_the_capabilities_of_the_inner_one() -> None:
     toy = ToyClassifier()
     batch = clips_for(toy)
     for target in (Defended(toy, (Affine(1.0),)), Averaged(Defended(toy, (Affine(1.0),)), passes=2)):
-        scorer = target.power(Scores)
+        scorer = target.capability(Scores)
         assert scorer.classes == ("north", "east", "south", "west")
         assert torch.allclose(scorer.scores(batch, draws=DRAWS), toy.scores(batch, draws=DRAWS))
         assert (target.sample_rate, target.shortest, target.longest) == (1000, 20, None)
         with pytest.raises(InputError, match="did you mean 'north'"):
             target.check_labels(["nord"])
     for target in (Defended(ToyCtc(), (Affine(1.0),)), Averaged(ToyCtc())):
-        with pytest.raises(MissingCapability, match="ToyCtc offers no Scores"):
-            target.power(Scores)
+        with pytest.raises(MissingCapability, match="ToyCtc has no class scores"):
+            target.capability(Scores)
 
 
 def test_bad_settings() -> None:
     with pytest.raises(InputError, match="at least one transform"):
         Defended(ToyClassifier(), ())
-    with pytest.raises(InputError, match="at least 1 pass and 1 row at once, got 0 and 128"):
+    with pytest.raises(InputError, match="passes and at_once must be at least 1, got 0 and 128"):
         Averaged(ToyClassifier(), passes=0)

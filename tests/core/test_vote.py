@@ -149,15 +149,15 @@ def test_a_vote_decodes_by_the_vote_and_climbs_one_pass() -> None:
 def test_an_elected_text_has_neither_times_nor_frames(kind: type) -> None:
     voted = Voted(Scripted(), Joined())
     assert not voted.offers(kind)
-    with pytest.raises(MissingCapability, match="a vote offers no"):
-        voted.power(kind)
+    with pytest.raises(MissingCapability, match="a vote has no"):
+        voted.capability(kind)
     with pytest.raises(MissingCapability):
         voted.timings(clips(), draws=DRAWS)
     with pytest.raises(MissingCapability):
         voted.log_probs(clips(), draws=DRAWS)
 
 
-def test_a_vote_has_the_other_powers_where_the_target_has_them() -> None:
+def test_a_vote_has_the_other_capabilities_where_the_target_has_them() -> None:
     assert Voted(ToyClassifier(), Joined()).offers(Scores)
     assert not Voted(ToyCtc(), Joined()).offers(Scores)
     assert Voted(ToyAttention(), Joined()).offers(Matches)
@@ -206,7 +206,7 @@ def test_a_row_at_once_is_the_least() -> None:
         Voted(Scripted(), Joined(), 0)
 
 
-def test_a_vote_that_needs_a_power_says_so_before_it_runs() -> None:
+def test_a_vote_that_needs_a_capability_says_so_before_it_runs() -> None:
     class Choosy(Vote):
         passes = 3
         needs = (Scores,)
@@ -214,7 +214,7 @@ def test_a_vote_that_needs_a_power_says_so_before_it_runs() -> None:
         def elect(self, passes: Passes) -> list[str]:
             raise AssertionError
 
-    with pytest.raises(MissingCapability, match="ToyCtc offers no Scores"):
+    with pytest.raises(MissingCapability, match=r"^Choosy needs class scores, but the model is a"):
         Voted(ToyCtc(), Choosy())
 
 
@@ -231,10 +231,10 @@ def test_too_little_memory_is_a_clear_error(error: Exception) -> None:
         def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
             raise error
 
-    with pytest.raises(InputError, match=r"expected memory for 6 clips of 3 samples at once.*fewer than 6"):
+    with pytest.raises(InputError, match=r"out of memory with 6 clips of 3 samples at once.*fewer than 6"):
         Voted(Heavy(), Joined()).decode(clips(), draws=DRAWS)
     # Four rows go at once, however many passes there are.
-    with pytest.raises(InputError, match=r"expected memory for 4 clips of 3 samples at once.*fewer than 4"):
+    with pytest.raises(InputError, match=r"out of memory with 4 clips of 3 samples at once.*fewer than 4"):
         Voted(Heavy(), Joined(), at_once=4).decode(clips(), draws=DRAWS)
 
 

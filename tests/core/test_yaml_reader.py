@@ -65,7 +65,7 @@ def test_what_a_value_means(tmp_path: Path, text: str, value: Any) -> None:
     [
         ("a: 1\nb: 2\na: 3", "line 3: expected every key once, got 'a' twice; drop one of them."),
         ("a:\n- {b: 1, b: 2}", "line 2: expected every key once, got 'b' twice; drop one of them."),
-        ("a: 1\n2: x", "line 2: expected a word before the colon, got 2; mend it."),
+        ("a: 1\n2: x", "line 2: expected a word before the colon, got 2."),
         ("a: 1\nyes: 1\nyes: 2", "line 3: expected every key once, got 'yes' twice; drop one of them."),
     ],
 )
@@ -86,7 +86,7 @@ def test_files_that_hold_no_entries(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"plan.yaml: expected a plan file, got No such file or directory"):
         read_yaml(path, "a plan", "model: keyword")
     for text in ("- a list", "just words", ""):
-        with pytest.raises(InputError, match="expected a plan, got none: expected entries such as 'model: k"):
+        with pytest.raises(InputError, match=r"a plan with entries such as 'model: key.*', got none"):
             read(path, text)
     for text in ("a: [", "a: !!python/name:os.system 1", "[" * 5000):
         with pytest.raises(InputError, match=r"plan.yaml: expected a plan in YAML, got something else"):
@@ -140,7 +140,7 @@ def test_the_truth_is_no_number(annotation: Any, value: Any, wrong: bool) -> Non
     if not wrong:
         assert refuse_truth(annotation, value) is value
         return
-    with pytest.raises(InputError, match=r"expected a number, got (true|false); write one"):
+    with pytest.raises(InputError, match=r"expected a number, got (true|false)"):
         refuse_truth(annotation, value)
 
 

@@ -377,7 +377,7 @@ def test_a_target_that_elects_keeps_the_laws() -> None:
 
 @pytest.mark.parametrize("vote", [Rover(timings=True), Rover(alpha=0.5)])
 def test_times_and_confidences_need_a_target_that_tells_them(vote: Vote) -> None:
-    with pytest.raises(MissingCapability, match="ToyAttention offers no Timings"):
+    with pytest.raises(MissingCapability, match="ToyAttention has no word timings"):
         Voted(ToyAttention(), vote)
 
 

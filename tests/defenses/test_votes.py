@@ -175,7 +175,7 @@ def test_what_has_no_scores_has_no_average() -> None:
 
 @pytest.mark.parametrize("vote", [Majority(passes=0), Average(passes=-1)])
 def test_a_vote_needs_a_pass(vote: Vote) -> None:
-    with pytest.raises(InputError, match="expected 1 to"):
+    with pytest.raises(InputError, match="passes must be from 1 to 100,000, got"):
         Voted(ToyClassifier(), vote)
 
 

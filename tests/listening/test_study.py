@@ -210,7 +210,7 @@ def test_files_that_are_no_study(tmp_path: Path) -> None:
         read_study(tmp_path / "none.yaml")
     path = tmp_path / "study.yaml"
     path.write_text("- 1\n")
-    with pytest.raises(InputError, match="expected entries such as"):
+    with pytest.raises(InputError, match="with entries such as"):
         read_study(path)
     path.write_text("a: [")
     with pytest.raises(InputError, match="expected a study in YAML"):

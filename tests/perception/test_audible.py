@@ -223,5 +223,5 @@ def test_attacks_keep_their_laws_inside_it(attack: Pgd) -> None:
 
 def test_attacks_that_need_a_norm_refuse_it() -> None:
     target = ToyClassifier()
-    with pytest.raises(InputError, match="expected a budget of kind Ball"):
+    with pytest.raises(InputError, match="needs a budget with a norm"):
         DeepFool()(target, clips_for(target), Evade(), Audible(0.5, "level"), draws=Draws(0))

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from sottovoce.cli.study import app
+from sottovoce.cli.study_verbs import app
 from sottovoce.errors import DamagedFile, InputError, UnknownName
 from sottovoce.studies.kept_results import FIGURES, RESULTS, KeptResults, keep, kept_results, read_kept
 from sottovoce.studies.markdown_page import GENERATED, render_page, write_page

@@ -109,7 +109,7 @@ def test_gradient_reaches_the_waveform() -> None:
 
 def test_labels_are_checked() -> None:
     target = Scripted(*ODDS)
-    assert isinstance(target.power(Matches), Matches)
+    assert isinstance(target.capability(Matches), Matches)
     target.check_labels(["", "ab"])
     with pytest.raises(InputError, match="at most 3 tokens"):
         target.check_labels(["aba"])

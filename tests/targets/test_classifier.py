@@ -55,7 +55,7 @@ class Normed(nn.Module):
 def test_one_line_makes_a_target_with_scores_losses_and_decisions() -> None:
     target = ModuleClassifier(nn.Identity(), ["yes", "no"], sample_rate=2)
     batch = AudioBatch.of([[0.5, 0.0], [-0.5, 0.25]], 2)
-    assert target.power(Scores).scores(batch, draws=DRAWS).tolist() == [[0.5, 0.0], [-0.5, 0.25]]
+    assert target.capability(Scores).scores(batch, draws=DRAWS).tolist() == [[0.5, 0.0], [-0.5, 0.25]]
     assert target.decode(batch, draws=DRAWS) == ["yes", "no"]
     # -log softmax: log(1 + exp(-0.5)) for the first clip, log(1 + exp(0.75)) for the second.
     losses = target.loss(batch, ["yes", "yes"], draws=DRAWS)

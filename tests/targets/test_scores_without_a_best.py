@@ -93,7 +93,7 @@ def test_languages_timings_and_means_of_passes_are_refused_too() -> None:
         Language("bb").read(target, batch, [""] * 4, draws=DRAWS)
     ctc = Defended(ToyCtc(), (Silenced(),))
     with pytest.raises(ScoreError, match="clip 'example-0'"):
-        ctc.power(Timings).timings(batch, draws=DRAWS)
+        ctc.capability(Timings).timings(batch, draws=DRAWS)
     with pytest.raises(ScoreError, match="clip 'example-0'"):
         Passes(ctc, batch, DRAWS, 2).mean_log_probs()
     with pytest.raises(ScoreError, match="clip 'example-0'"):

@@ -348,7 +348,7 @@ def test_languages_are_scored_after_the_start(made: Made) -> None:
     features = extractor(sounds, sampling_rate=16_000, return_tensors="pt").input_features
     with torch.no_grad():
         logits = target.module(input_features=features, decoder_input_ids=torch.tensor([[50_258]] * 3)).logits
-    scores = target.power(Languages).language_scores(clips, draws=DRAWS)
+    scores = target.capability(Languages).language_scores(clips, draws=DRAWS)
     torch.testing.assert_close(scores, logits[:, 0, 50_259:50_358], rtol=1e-4, atol=1e-4)
 
 
@@ -369,7 +369,7 @@ def test_english_alone_knows_no_languages(made: Made) -> None:
     target = load_whisper(made("english"), language="en")
     assert not target.offers(Languages)
     with pytest.raises(MissingCapability, match="multilingual"):
-        target.power(Languages)
+        target.capability(Languages)
     with pytest.raises(InputError, match="English only"):
         load_whisper(made("english"), language="fr")
 

@@ -25,7 +25,7 @@ from sottovoce.errors import InputError
 from sottovoce.registry.part_text import Part
 
 DefenseLike = str | Transform | Vote | Defense | Sequence[str | Transform | Vote] | None
-"""A defense: a text, a transform or a vote, or several in order; None for none."""
+"""A defense: a text, a transform or a vote, or several in order. None: no defense."""
 
 
 def attack(
@@ -43,16 +43,23 @@ def attack(
     attacker: Literal["adaptive", "transfer"] = "adaptive",
     device: str = "auto",
 ) -> Trial:
-    """Attack clips once and judge the examples, as an audit does in one cell; all clips are one batch.
+    """Attack clips once and judge the examples. Returns a `Trial`.
 
-    model, clips, attack, budget, goal, defense: texts as on the command line, or objects.
-    labels: the truth of each clip of an `AudioBatch`; other clips bring theirs.
-    bits: the grid that examples are rounded to; None keeps floats.
-    average: passes of a random model that a gradient is averaged over; None: 16 where it is random.
-    attacker: "adaptive" goes through the defense, "transfer" attacks the bare model.
-    seed: of all random numbers. device: where a model that a text names is opened.
+    For several attacks and budgets with figures, intervals and a report, use `audit`. All clips go through
+    the model as one batch: take a `limit` with long ones.
 
-    Returns a `Trial`: the clips and the examples, what the model said to both, and which goals were reached.
+    model: what to attack: "keyword", what `open_model` returned, or any `Target`.
+    clips: what `open_data` returned, a text as for it, or an `AudioBatch` (with `labels`, if they are known).
+    attack, budget, goal: texts such as "pgd(steps=20)", "snr(db=30)" and "force(text=stop)", or objects such
+        as `sv.attacks.Pgd(steps=20)`. `sottovoce parts` lists all of them.
+    defense: transforms before the model and a vote over its answers, as "gaussian(sigma=0.01)+majority" or as
+        a list of objects.
+    attacker: "adaptive" attacks through the defense; "transfer" attacks the bare model, and the examples are
+        then judged behind the defense.
+    average: passes that gradients of a random model are averaged over; None: 16.
+    seed: of all random numbers. The same seed gives the same examples.
+    bits: resolution that the examples are rounded to, as in a 16-bit file; None keeps floats.
+    device: where a model that is given as text is opened.
 
     >>> import sottovoce as sv
     >>> trial = sv.attack("keyword", sv.open_data("embedded", limit=4), "pgd(steps=20)", budget="snr(db=20)")
@@ -90,7 +97,7 @@ def _attack(attack: str | Attack) -> Attack:
     if isinstance(attack, UniversalAttack):
         raise InputError(
             f"attack expected an attack on single clips, got {type(attack).__name__}, which is fitted on "
-            "many clips and tried on others; run it with sottovoce.audit(...)."
+            "many clips; run it with sottovoce.audit(...), or call its fit() and give the result here."
         )
     if not isinstance(attack, Attack):
         raise InputError(
@@ -108,7 +115,7 @@ def _defense(defense: str | Transform | Vote | Sequence[str | Transform | Vote] 
     for part in defense if isinstance(defense, Sequence) else [defense]:
         found = Defense.parse(part) if isinstance(part, str) else part
         if vote is not None:
-            raise InputError("attack expected one vote at the end of a defense, got something after it.")
+            raise InputError("attack expected one vote at the end of the defense, got something after it.")
         if isinstance(found, Defense):
             transforms, vote = (*transforms, *found.transforms), found.vote
         elif isinstance(found, Vote):

@@ -83,67 +83,49 @@ def audit(
     device: str = "auto",
     progress: bool = False,
 ) -> Run:
-    """Attack a model on clips, measure what was added, and write a report: what `sottovoce audit` does.
+    """Audit a model: run attacks on clips, measure what was added, and write a report. Returns a `Run`.
 
-    A first look takes seconds and needs neither data nor a network:
+    The same as `sottovoce audit`, with its options as arguments; None means the default. Every attack runs at
+    every budget, for every goal and defense. Parts are texts such as "pgd(steps=100)" or objects such as
+    `sv.attacks.Pgd(steps=100)`. An interrupted run continues when the same call is made again. The defaults
+    take a while on long clips: start with `limit=12` and two attacks.
 
-        run = sv.audit("keyword", attacks="noise,pgd(steps=20)", snr=30, limit=12)
-        run.report          # the page to open
-        run.summary()       # a dict a cell and metric, with intervals
-        run.table("latex")  # a table for a paper
+    What to attack
+        model: a text as for `open_model`, what it returned, or several of them to compare. Default "keyword".
+            A module of your own runs in this process only, and is needed again to resume the run.
+        data: the clips, as for `open_data`. Default: those shipped for the kind of model.
+        limit: at most so many clips, spread evenly over classes or speakers.
+        labels: "refuse" or "skip" clips whose label is no class of the model.
+        longest: seconds of the longest clip allowed; longer ones are recorded as failed.
 
-    Every argument has the meaning and the default of the option of the same name; None is the default. A part
-    is a text, "pgd(steps=100)", or an object, `sv.attacks.Pgd(steps=100)`: both give the same run. Where
-    several are taken, give one text with commas or a list. `sottovoce parts` lists all there is.
-    An interrupted run goes on when the same call is made again; what is done already is read, not repeated.
+    What to run
+        attacks: "noise,pgd" or a list. Default: noise, fgsm, pgd, and deepfool for classifiers. "none"
+            measures clean accuracy or word error rate only.
+        snr: budgets in dB, such as [20, 40] or "20:60:10". audible: budgets as probabilities that a listener
+            notices. budgets: any others, such as "linf(eps=0.01)". Default: snr 20 to 60.
+        goals: "evade" (the default), "force(text=stop)" ...
+        defenses: such as "none,gaussian(sigma=0.02)+majority(passes=8)". Default "none".
+        attackers, black_box, average: who attacks a defended model, and how, as the options of these names.
+        preset: where the other arguments are left out: "quick", "standard" or "paper".
+        plan: a plan file, or its entries as a dict; other arguments take precedence.
+        exclude, include: rules for combinations, as in a plan file.
+        fit: the clips to fit universal attacks on.
+        probe: clips on which the strongest attack is repeated with twice the steps; 0 for none.
+        seed, seeds: of all random numbers; several seeds make a run each.
 
-    What is attacked
-        model: a text such as "keyword" (the default), "recogniser", "whisper:tiny.pt" or
-            "huggingface:FOLDER"; what `sv.open_model` gave; or a list, to compare several. A model that no
-            text opens runs in this process alone and makes no claim on a leaderboard.
-        data: "embedded" (shipped clips that suit the model, the default), a folder of classes, a CSV,
-            "librispeech:DIR" ... or a list of them.
-        limit: at most so many clips, evenly over classes or speakers.
-        labels: "refuse" (the default) or "skip" clips whose label is no class of the model.
-        longest: seconds of the longest clip; a longer one is recorded as failed.
-        defenses: what stands before the model, such as "gaussian(sigma=0.01)+majority(passes=8)". Begin with
-            "none" to see the bare model beside it.
+    What to record
+        metrics: names or objects. Default: all but the slow ones.
+        bits: resolution that examples are rounded to; None keeps floats.
+        audio: "all" saves the clips, "none" does not.
+        out: the folder of the results. Default: runs/<model>-<id of the plan>.
 
-    How it is attacked
-        attacks: by default noise, fgsm and pgd, and deepfool for classifiers. "none": clean accuracy or WER.
-        snr: budgets as signal-to-noise ratios in dB: 30, [30, 40] or "20:60:10" (the default for classifiers;
-            30 and 40 for recognisers).
-        audible: budgets as shares of listeners who may notice, such as 0.25.
-        budgets: others, such as "linf(eps=0.01)". snr, audible and budgets add up.
-        goals: "evade" (the default), "force(text=stop)", "language(code=sr)" ...
-        attackers: who attacks a defense: "adaptive", "transfer", "black-box"; all by default.
-        black_box: the black-box attack; None: genetic.
-        average: passes of a random model that a gradient is averaged over; None: 16.
-        fit: clips to fit universal attacks on; None: every other clip.
-        probe: on how many clips the strongest attack is tried harder, for the doubts; 8 by default, 0: none.
-        seed, seeds: of all random numbers; with several seeds a run each.
-        batch: clips attacked at once. The result does not depend on it.
+    How to run it
+        device, workers, batch, gpu_share: where, in how many processes, and how many clips at once.
+        engine, address: "local", or "ray" for a cluster.
+        resume: the folder of an earlier run, to finish it. retry_failed: run failed clips again.
+        progress: show a progress bar.
 
-    What is kept
-        metrics: names or classes; None: all that suit the model, but for slow ones.
-        audio: "all" (the default) or "none".
-        bits: the grid that examples are rounded to; None keeps floats.
-        out: folder or URL of the results; None: runs/<model>-<id of the plan>.
-
-    Plans
-        plan: a plan file, or its entries as a dict; the other arguments are laid over it.
-        preset: what to run where nothing is said: "quick", "standard" or "paper".
-        exclude, include: cells to leave out and to add, as in a plan file.
-        resume: a folder whose plan is to be gone on with; then no argument that would change the plan.
-        retry_failed: do again what is recorded as failed.
-
-    Who does the work
-        device: "auto", "cpu", "cuda" or "mps". workers: processes on this machine.
-        engine, address, gpu_share: "ray", its cluster, and what a worker takes of a GPU.
-        progress: show a bar on standard error.
-
-    Returns a `Run`. A mistake raises `sv.errors.InputError` before any work; a clip that fails is a row of
-    `run.trials()` with a reason, and the others go on.
+    Clips that failed do not stop the run; they are in `run.trials()` with the reason.
 
     >>> import sottovoce as sv
     >>> run = sv.audit("keyword", "embedded", attacks="noise,pgd(steps=5)", snr=[30], limit=2, probe=0,
@@ -208,7 +190,7 @@ def _go_on(resume: str, way: Way, known: Mapping[str, Target], progress: bool) -
 def _handed_in(plan: Plan, known: Mapping[str, Target]) -> Target | None:
     if known and plan.model not in known:
         raise InputError(
-            f"resume expected the model of its plan, {plan.model}, got {', '.join(known)}; hand in that one."
+            f"resume expected the model of its plan, {plan.model}, got {', '.join(known)}; give that one."
         )
     return known.get(plan.model)
 
@@ -235,12 +217,12 @@ def _model(model: Any) -> tuple[str, Target | None]:
 
 
 def _near(way: Way, known: Mapping[str, Target]) -> Way:
-    """The same, on the device where a model that was handed in is."""
+    """The same, on the device of the model that was given."""
     if not known:
         return way
     if any(map(is_object, known)) and not way.inline:
         raise InputError(
-            "audit expected workers=1 and engine='local' with a model that no text opens, got others; other "
+            "audit expected workers=1 and engine='local' with a model that is an object, because other "
             "processes cannot open it."
         )
     devices = {device_of(target) for target in known.values()}
@@ -249,9 +231,7 @@ def _near(way: Way, known: Mapping[str, Target]) -> Way:
 
 def _refuse_objects(known: Mapping[str, Target]) -> None:
     for text in filter(is_object, known):
-        raise InputError(
-            f"audit expected models that a text opens where there are several, got {text}; audit it alone."
-        )
+        raise InputError(f"audit expected several models to be texts, got the object {text}; audit it alone.")
 
 
 def _entries(plan: StrPath | Mapping[str, Any] | None) -> Mapping[str, Any]:

@@ -26,7 +26,12 @@ from sottovoce.targets.open_target import find_device
 @final
 @dataclass(frozen=True)
 class Certificates:
-    """How far a smoothed model provably stands: `rows`, a flat dict a clip, and the `curve` over clips.
+    """Certified radii, as `certify` returns them.
+
+    folder: where they are kept.
+    plan: what was run.
+    rows: a flat dict for each clip, with its certified L2 radius.
+    curve: the share of clips that are certified at each radius, with intervals.
 
     >>> import sottovoce as sv
     >>> found = sv.certify("keyword", sigma=0.01, limit=2, passes=50, select=10, out="runs/certified")
@@ -62,23 +67,24 @@ def certify(
     retry_failed: bool = False,
     progress: bool = False,
 ) -> Certificates:
-    """Certify what a model says behind Gaussian noise, clip by clip: what `sottovoce certify` does.
+    """Certify a model behind Gaussian noise, clip by clip (Cohen et al. 2019). Returns `Certificates`.
 
-    Every argument means what the option of the same name means. For a classifier the claim is that it keeps
-    its class under every perturbation inside the radius; for a recogniser, that more than half of the noisy
-    passes stay below a word error rate of `wer`.
+    The same as `sottovoce certify`, with its options as arguments. For each clip it gives an L2 radius. No
+    perturbation inside it, found by whatever attack, changes the class that the smoothed model gives; for a
+    recogniser, more than half of the noisy passes stay below the word error rate `wer`. An interrupted run
+    continues when the same call is made again.
 
-    model, data: texts as of `audit`; the model may be what `sv.open_model` gave.
-    limit, labels, longest: which clips; as of `audit`.
-    sigma: the standard deviation of the noise; None: 0.01. defense: more than the noise, in place of `sigma`.
-    passes: noisy passes that are counted. select: passes that elect what is certified.
-    alpha: how likely a radius may be too large. radius, tolerance: when a clip is stopped early.
-    seed: of the noise. batch: noisy copies at once; the result does not depend on it.
-    device: "auto", "cpu", "cuda" or "mps".
-    out: the folder of the results; None: runs/certify-<model>-<id of the plan>. The same call goes on there.
-    retry_failed: do again what is recorded as failed. progress: show a bar on standard error.
-
-    Returns `Certificates`: `rows`, one a clip, and `curve`, how many clips are certified at which radius.
+    model, data, limit, labels, longest: as for `audit`.
+    sigma: standard deviation of the noise. Default 0.01; more noise certifies larger radii of a worse model.
+    defense: more than the noise, in place of `sigma`, such as "gaussian(sigma=0.02)+asnr".
+    passes: noisy passes that are counted; 10,000 and more for large radii.
+    select: passes that choose the class or the transcript to certify. Default 100.
+    alpha: probability with which a radius may be too large.
+    wer: for recognisers: the word error rate to stay below, against the chosen transcript. Default 0.25.
+    radius, tolerance: stop a clip early, once this radius is certified or out of reach, or once more passes
+        would add less than this to it.
+    batch: noisy copies in one forward pass. device: "cpu", "cuda", "mps" or "auto".
+    out: the folder of the results. Default: runs/certify-<model>-<id of the plan>.
 
     >>> import sottovoce as sv
     >>> found = sv.certify("keyword", "embedded", sigma=0.01, limit=2, passes=50, select=10)
@@ -111,7 +117,7 @@ def make_certify_plan(
     if sigma is not None and defense is not None:
         raise InputError(
             f"expected --sigma or --defense, got both ({sigma} and {defense!r}); write the sigma into the "
-            "defense."
+            "defense: gaussian(sigma=...)."
         )
     noise = CertifyPlan.defense if sigma is None else f"gaussian(sigma={sigma})"
     defense = defense or noise
@@ -121,7 +127,7 @@ def make_certify_plan(
 
 
 def default_folder(plan: CertifyPlan) -> Path:
-    """Where certificates go unless another folder is named."""
+    """The default folder for certificates."""
     return Path("runs") / f"certify-{re.split('[:(]', plan.model)[0]}-{plan.run_id}"
 
 

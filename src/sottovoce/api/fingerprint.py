@@ -1,4 +1,4 @@
-"""What tells two models apart that a program hands in: their code, their weights and their settings."""
+"""A hash of a model that is given as an object: its code, its weights and its settings."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from sottovoce.targets.open_target import WEIGHT_FILES
 
 DIGITS = 16
 OPENED = "_opened_as"
-"""What a target was opened from."""
+"""The attribute that holds what a target was opened from."""
 NOTED = (OPENED, WEIGHT_FILES)
 _PLAIN = (str, bytes, int, float, complex, bool, type(None))
 
 
 def fingerprint(model: Target) -> str:
-    """The first digits of a sha256 over what a target is made of: its code, its weights, arrays and plain
-    data. Anything else in it counts by its class alone."""
+    """The first digits of a sha256 of a target's code, weights, arrays and plain data.
+
+    Anything else in it counts by its class alone.
+    """
     digest = sha256()
     for piece in _pieces("", model, set()):
         digest.update(len(piece).to_bytes(8, "big") + piece)
@@ -31,13 +33,15 @@ def fingerprint(model: Target) -> str:
 
 
 def modules_of(model: Target) -> list[torch.nn.Module]:
-    """The target itself where it is a module, and those that it holds."""
+    """The target itself if it is a module, and the modules that it holds."""
     return [part for part in (model, *attributes(model).values()) if isinstance(part, torch.nn.Module)]
 
 
 def attributes(model: object) -> dict[str, Any]:
-    """What a target or a module holds, but for what was noted of it as it was opened; none where it has
-    slots. What torch keeps of a module is in its state."""
+    """The attributes of a target or a module, without those noted when it was opened.
+
+    None if it has slots. Torch's own attributes of a module are in its state.
+    """
     found: dict[str, Any] = getattr(model, "__dict__", {})
     torch_has = isinstance(model, torch.nn.Module)
     return {

@@ -21,7 +21,11 @@ from sottovoce.registry.part_text import split_list
 @final
 @dataclass(frozen=True)
 class Run:
-    """The results of an audit. Several models or seeds are one `Run` too, with a row's run in column "run".
+    """The results of an audit, as `audit` and `read_run` return them.
+
+    Several models or seeds are one `Run` too: `runs` has each, and rows have a column "run".
+
+    folder: where the results are: plan, records, audio, tables and the report.
 
     >>> import sottovoce as sv
     >>> run = sv.audit("keyword", attacks="noise", snr=40, limit=2, probe=0, out="runs/example")
@@ -35,31 +39,36 @@ class Run:
 
     @property
     def report(self) -> Path:
-        """The page that shows it."""
+        """The path of the report, an HTML page."""
         return self.folder / ("index.html" if is_grid(self.folder) else "report.html")
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The runs of several models or seeds, one each; itself where it is one."""
+        """The runs of several models or seeds; itself alone if it is a single run."""
         return tuple(Run(path) for path in run_folders(self.folder))
 
     @property
     def plan(self) -> Plan:
-        """What was run."""
+        """The plan: what was run."""
         return RunFolder(self.folder).plan()
 
     def summary(self) -> list[dict[str, Any]]:
-        """A flat dict a cell and metric: target, defense, attacker, attack, goal, budget, metric, value, low,
-        high, clips. low and high: the ends of the 95 % interval."""
+        """A flat dict for each combination and metric.
+
+        Keys: target, defense, attacker, attack, goal, budget, metric, value, low, high, clips. low and high
+        are the ends of the 95 % interval.
+        """
         return self._rows("summary")
 
     def trials(self) -> list[dict[str, Any]]:
-        """A flat dict a clip and cell: what was said before and after, whether the goal was reached, and the
-        value of every metric."""
+        """A flat dict for each clip and combination.
+
+        It holds what the model said before and after, whether the goal was reached, and every metric's value.
+        """
         return self._rows("trials")
 
     def to_pandas(self, what: Literal["summary", "trials"] = "summary") -> Any:
-        """The rows as a pandas `DataFrame`."""
+        """The rows of `summary()` or `trials()` as a pandas `DataFrame`; needs pandas."""
         if what not in ("summary", "trials"):
             raise InputError(f"to_pandas expected 'summary' or 'trials', got {what!r}.")
         try:
@@ -72,8 +81,9 @@ class Run:
         return pandas.DataFrame(self._rows(what))
 
     def table(self, format: str = "md", metric: str | Iterable[str] | None = None) -> str:
-        """A table for a paper, as `sottovoce table` prints it: a row a target, defense, attack and goal, a
-        column a budget, and intervals.
+        """A table for a paper, as `sottovoce table` prints it, with intervals.
+
+        It has a row for each target, defense, attack and goal, and a column for each budget.
 
         format: "md", "latex" or "csv".
         metric: names; None: the one by which the attacks are ranked.
@@ -94,7 +104,9 @@ class Run:
 
 
 def read_run(path: str | os.PathLike[str]) -> Run:
-    """The results in the folder of an audit, or of several that were run together.
+    """Read the results of an audit from its folder. Returns a `Run`.
+
+    path: a folder that `audit` or `sottovoce audit` wrote, finished or not.
 
     >>> import sottovoce as sv
     >>> run = sv.audit("keyword", attacks="noise", snr=40, limit=2, probe=0, out="runs/example")
@@ -102,5 +114,5 @@ def read_run(path: str | os.PathLike[str]) -> Run:
     True
     """
     folder = Path(path).expanduser()
-    run_folders(folder)  # says what is wrong with a folder of something else
+    run_folders(folder)  # raises if it is no folder of a run
     return Run(folder)

@@ -1,4 +1,4 @@
-"""What is measured of pairs of clips, and the figures of each."""
+"""Measuring pairs of clips: loading them, and the figures of each."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class Paths(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class MeasuredPair:
-    """Two clips of one length and rate.
+    """Two clips of the same length and rate.
 
-    shift: by how many samples the changed one was late, where that was undone; else None.
-    notes: what was done to the files on the way in.
+    shift: the samples by which the changed one was late, if that was undone; else None.
+    notes: what was done to the files when they were loaded.
     """
 
     name: str
@@ -54,10 +54,12 @@ class MeasuredPair:
 @final
 @dataclass(frozen=True, eq=False)
 class PairFigures:
-    """What was found of pairs.
+    """The figures of pairs.
 
-    parts: `(pairs, 2)` of every metric. reasons: of every metric, why a pair has no value.
-    intensities: how loud each clean clip is. notes: what was done to each pair's files.
+    parts: `(pairs, 2)` of every metric.
+    reasons: for every metric, why a pair has no value.
+    intensities: the loudness of each clean clip.
+    notes: what was done to each pair's files.
     """
 
     names: tuple[str, ...]
@@ -68,6 +70,7 @@ class PairFigures:
     notes: tuple[tuple[str, ...], ...]
 
     def value(self, metric: str, row: int) -> float:
+        """The value of a metric for a pair."""
         return float(clip_values(self.parts[metric][row : row + 1])[0])
 
     def unscored(self, row: int) -> dict[str, str]:
@@ -81,7 +84,7 @@ class PairFigures:
 
 
 def find_metrics(names: Sequence[str]) -> list[Metric]:
-    """Metrics of audio by name; without names all but those on request, what people hear first."""
+    """Metrics of audio by name; without names all that are measured by default."""
     found: list[Metric] = [registry.find("metric", name)() for name in names or registry.names("metric")]
     if not names:
         audio = [each for each in found if each.of == "audio" and each.measured != "named"]
@@ -89,7 +92,7 @@ def find_metrics(names: Sequence[str]) -> list[Metric]:
     for each in found:
         if each.of != "audio":
             raise InputError(
-                f"expected metrics of audio, got {each.name!r}, which is about what a model says; see "
+                f"expected metrics of audio, got {each.name!r}, which needs a model's answers; see "
                 "`sottovoce parts metric`."
             )
     return found
@@ -99,7 +102,7 @@ def find_pairs(clean: Path, changed: Path) -> tuple[list[Paths], list[str]]:
     """Two files, or the files of one name in two folders; and the names that only one folder has."""
     if clean.is_dir() != changed.is_dir():
         raise InputError(
-            f"expected two files or two folders, got {str(clean)!r} and {str(changed)!r}; give two of a kind."
+            f"expected two files or two folders, got one of each: {str(clean)!r} and {str(changed)!r}."
         )
     if not clean.is_dir():
         return [Paths(clean.stem, clean, changed)], []
@@ -117,14 +120,14 @@ def find_pairs(clean: Path, changed: Path) -> tuple[list[Paths], list[str]]:
 
 
 def load_pair(paths: Paths, *, align: bool) -> MeasuredPair:
-    """Both clips at the clean one's rate. Clips of two lengths or rates are only taken to be aligned."""
+    """Both clips at the clean one's rate. Different lengths or rates are accepted only with `align`."""
     rates = _rate(paths.clean), _rate(paths.changed)
     if rates[0] != rates[1] and not align:
         raise InputError(
             f"{paths.name}: expected two clips at one rate, got {rates[0]} and {rates[1]} Hz; resample one, "
             "or give --align."
         )
-    # Only resampling can make more samples than the files have.
+    # Only resampling can give more samples than the files have.
     longest = math.inf if rates[0] == rates[1] else LONGEST_SECONDS
     clips = [
         load_clip(path, rates[0], id=paths.name, label="", longest_seconds=longest) for path in paths[1:]
@@ -144,9 +147,9 @@ def load_pair(paths: Paths, *, align: bool) -> MeasuredPair:
 
 
 def measure_pairs(pairs: Iterable[MeasuredPair], metrics: Sequence[Metric], *, asked: bool) -> PairFigures:
-    """The figures of all pairs, a few of which are in memory at a time.
+    """The figures of all pairs; only a few are in memory at a time.
 
-    A metric whose package is missing has no value, and raises where it was asked for.
+    A metric whose package is missing has no value, and raises if it was `asked` for by name.
     """
     parts: dict[str, list[NDArray[np.float64]]] = {each.name: [] for each in metrics}
     reasons: dict[str, dict[str, str]] = {each.name: {} for each in metrics}
@@ -181,7 +184,7 @@ def pair_to_json(figures: PairFigures) -> dict[str, Any]:
 
 
 def all_to_json(figures: PairFigures, failed: dict[str, str]) -> dict[str, Any]:
-    """The figures of several pairs, and their means with intervals. failed: pairs that have none, and why."""
+    """The figures of several pairs, and their means with intervals. failed: why some pairs have none."""
     pairs = {
         name: {**finite_values(figures, row), "unscored": figures.unscored(row)}
         for row, name in enumerate(figures.names)
@@ -199,13 +202,13 @@ def all_to_json(figures: PairFigures, failed: dict[str, str]) -> dict[str, Any]:
 
 
 def finite_values(figures: PairFigures, row: int) -> dict[str, float | None]:
-    """The figures of a pair; None where one has no finite value."""
+    """The figures of a pair; None for one without a finite value."""
     values = {each.name: figures.value(each.name, row) for each in figures.metrics}
     return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
 def _undone(pairs: Sequence[MeasuredPair]) -> NDArray[np.float64]:
-    """The shifts that are undone already, in ms, as a part `(pairs, 2)` that is to be added."""
+    """The shifts that were undone, in ms, as parts `(pairs, 2)` to add."""
     late = [1000.0 * (pair.shift or 0) / pair.clean.sample_rate for pair in pairs]
     return np.array([[shift, 0.0] for shift in late])
 

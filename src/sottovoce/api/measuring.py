@@ -1,4 +1,4 @@
-"""What lies between two clips: `measure`."""
+"""Measuring what changed between clips: `measure`."""
 
 from __future__ import annotations
 
@@ -38,15 +38,19 @@ def measure(
     sample_rate: int | None = None,
     align: bool = False,
 ) -> dict[str, Any]:
-    """What changed between two clips: what `sottovoce measure --json` prints.
+    """Measure what changed between two clips: signal-to-noise ratio, quality, audibility ... Returns a dict.
 
-    clean, changed: two files; two folders, in which files of the same name are pairs; two waveforms `(time,)`
-        with their `sample_rate` in Hz; or two batches, such as those of a `Trial`.
-    metrics: names or objects; None: all of audio.
-    align: undo a shift of up to a second, and cut both files to what they share.
+    The same as `sottovoce measure --json`. Needs no model.
 
-    Of one pair: a dict of values by metric, None where one has no finite value and "unscored" says why. Of
-    folders and batches: "summary", "pairs" (such a dict a pair) and "failed".
+    clean, changed: two files; two folders, in which files of the same name are pairs; two waveforms
+        `(time,)`; or two `AudioBatch`, such as `trial.clean` and `trial.adversarial`.
+    metrics: names or objects, such as ["snr", "p-heard"]; `sottovoce parts metric` lists all. None: all that
+        are about audio, except those that have to be named, such as visqol.
+    sample_rate: of waveforms, in Hz.
+    align: for files: undo a shift of up to a second, and cut both to what they share.
+
+    For one pair: a dict from metric to value; a metric without a finite value is None, and "unscored" has the
+    reason. For folders and batches: "summary" (means with intervals), "pairs" (a dict for each) and "failed".
 
     >>> import sottovoce as sv
     >>> import torch
@@ -85,7 +89,9 @@ def _of_files(clean: Path, changed: Path, align: bool, failed: dict[str, str]) -
 
 def _of_batches(clean: AudioBatch, changed: AudioBatch) -> list[MeasuredPair]:
     if clean.sample_rate != changed.sample_rate or clean.lengths.tolist() != changed.lengths.tolist():
-        raise InputError("measure expected two batches of the same clips at one rate, got different lengths.")
+        raise InputError(
+            "measure expected two batches of the same clips, got different sample rates or lengths."
+        )
     rate = clean.sample_rate
     return [
         MeasuredPair(name, _clip(name, clean.clip(row), rate), _clip(name, changed.clip(row), rate), None, ())

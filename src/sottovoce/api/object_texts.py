@@ -1,5 +1,7 @@
-"""Parts as text: an object of a registered class is written as the string that builds it, so that strings and
-objects give the same ids of cells and runs."""
+"""Parts as text: an object of a registered class is written as the text that builds it.
+
+So texts and objects give the same ids of cells and runs.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ def texts_of(items: Any, *kinds: str) -> list[str] | None:
 
 
 def text_of(item: Any, *kinds: str) -> str:
-    """A part as text. kinds: where its class is looked up. `InputError` where it is not registered."""
+    """A part as text. kinds: where its class is looked up. Raises `InputError` if it is not registered."""
     if isinstance(item, str | Part):
         return str(item)
     for kind in kinds:
@@ -91,7 +93,7 @@ def _settings(kind: str, name: str, item: Any) -> dict[str, Any]:
 
 
 def _plain(what: str, value: Any) -> Any:
-    """A setting as text has it: 30.0 is written 30."""
+    """A setting as it is written in a text: 30.0 becomes 30."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [_plain(what, item) for item in value]
     if not isinstance(value, PLAIN):

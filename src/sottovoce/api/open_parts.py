@@ -23,7 +23,7 @@ AT_ONCE = 64
 
 
 class Opened(NamedTuple):
-    """What a target was opened from."""
+    """The text and the device that a target was opened with."""
 
     text: str
     device: str
@@ -37,11 +37,18 @@ def open_model(
     clip_samples: int | None = None,
     device: str = "auto",
 ) -> Target:
-    """A model to attack: every text that `--model` takes, or a `torch.nn.Module`.
+    """Open a model to attack: by name, or your own `torch.nn.Module`. Returns a `Target`.
 
-    A module takes waveforms `(batch, time)` and gives scores `(batch, classes)`; it needs the names of its
-    `classes` in order and the `sample_rate` of its clips in Hz. `clip_samples`: the length that it was made
-    for, where it takes one length alone. It stays on its device unless another is named.
+    model: a text as for `--model`. "keyword", "recogniser", "speaker", "sound" and "detector" come with
+        sottovoce; "whisper:FILE_OR_ID", "huggingface:FOLDER_OR_ID", "speechbrain:SOURCE" and
+        "python:MODULE:FUNCTION" open yours. Or a module that takes waveforms `(batch, time)` and gives scores
+        `(batch, classes)`.
+    classes, sample_rate: for a module: the names of its classes in order, and the rate of its clips in Hz.
+    clip_samples: for a module that takes clips of one length only: that length.
+    device: "cpu", "cuda", "mps", or "auto" for the fastest there is. A module stays where it is by default.
+
+    Other kinds of model, such as a recogniser of your own, are subclasses of `Target`; see
+    `sottovoce.targets`.
 
     >>> import sottovoce as sv
     >>> sv.open_model("keyword", device="cpu").sample_rate
@@ -67,7 +74,7 @@ def open_model(
     if unused:
         raise InputError(
             f"open_model expected {unused[0]} with a torch.nn.Module alone, got it with "
-            f"{type(model).__name__}; drop it."
+            f"{type(model).__name__}; leave it out."
         )
     if isinstance(model, Target):
         return model
@@ -94,7 +101,7 @@ def model_text(model: Target) -> str:
 
 
 def device_of(model: Target) -> str:
-    """Where a target is."""
+    """The device that a target is on."""
     opened: Opened | None = getattr(model, OPENED, None)
     if opened is not None:
         return opened.device
@@ -107,9 +114,13 @@ def device_of(model: Target) -> str:
 @final
 @dataclass(frozen=True)
 class Clips:
-    """Clips with their labels, read when they are asked for.
+    """Clips with their labels, as `open_data` returns them; audio is read when it is needed.
 
-    corpus: where they are. sample_rate: that of the model they were opened for, in Hz; None: not known yet.
+    `ids`, `labels` and `facts` need no audio. Iterate for single clips; `batch()` is all of them as one
+    `AudioBatch`.
+
+    corpus: where the clips come from.
+    sample_rate: the rate of the model they were opened for, in Hz; None: not known yet.
 
     >>> import sottovoce as sv
     >>> clips = sv.open_data("embedded", limit=12, sample_rate=16000)
@@ -138,11 +149,11 @@ class Clips:
 
     @property
     def facts(self) -> tuple[Mapping[str, str], ...]:
-        """What else is known of each clip, such as its speaker."""
+        """Further facts about each clip, such as its speaker."""
         return tuple(entry.facts for entry in self.corpus)
 
     def load(self, sample_rate: int | None = None) -> list[Clip]:
-        """Every clip at a rate; `InputError` where one cannot be read."""
+        """All clips at a sample rate; raises `InputError` if one cannot be read."""
         rate = sample_rate or self.sample_rate
         if rate is None:
             raise InputError(
@@ -168,11 +179,15 @@ def open_data(
     labels: str = "refuse",
     sample_rate: int | None = None,
 ) -> Clips:
-    """Clips to attack: every text that `--data` takes, with their labels and at the model's rate.
+    """Open clips to attack, with their labels. Returns `Clips`.
 
-    With a `model`, "embedded" are the clips that are shipped for its kind, and labels that it has no class
-    for are refused, or left out with labels="skip". `limit`: at most so many clips, evenly over classes or
-    speakers, the same ones as `--limit` takes.
+    data: a text as for `--data`: "embedded" (shipped clips), "librispeech:DIR", "speechcommands:DIR",
+        a folder with a subfolder for each class, a CSV file ...; `sottovoce parts corpus` lists all.
+    model: the model they are for. Then they come at its sample rate, "embedded" are the clips shipped for its
+        kind, and labels are tested against its classes.
+    limit: at most so many clips, spread evenly over classes or speakers.
+    labels: "refuse" raises an error if a label is no class of the model, "skip" leaves such clips out.
+    sample_rate: in Hz, if no model is given.
 
     >>> import sottovoce as sv
     >>> clips = sv.open_data("embedded", model=sv.open_model("keyword", device="cpu"), limit=12)

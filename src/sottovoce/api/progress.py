@@ -23,7 +23,7 @@ Bar = tuple[Callable[[int], None], Advance]
 
 
 class RateColumn(ProgressColumn):
-    """How many a second, of late."""
+    """The recent rate, in trials a second."""
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
@@ -32,7 +32,7 @@ class RateColumn(ProgressColumn):
 
 @contextmanager
 def progress(console: Console) -> Iterator[Bar]:
-    """A bar over trials that says what is under way: how to tell it their number, and how to move it on."""
+    """A progress bar over trials: a function that sets their number, and one that advances it."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -54,7 +54,7 @@ def progress(console: Console) -> Iterator[Bar]:
 
 @contextmanager
 def shown(show: bool) -> Iterator[Bar]:
-    """A bar on standard error, or none."""
+    """A progress bar on standard error, or none."""
     if not show:
         yield (lambda trials: None), (lambda done, note: None)
         return

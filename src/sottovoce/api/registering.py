@@ -1,4 +1,4 @@
-"""Parts of one's own by name: `register`."""
+"""Names for parts of your own: `register`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from sottovoce.errors import InputError
 
 
 def register(kind: str, name: str, part: str | type | Callable[..., Any]) -> None:
-    """Give a part of your own a name, so that texts such as "mine(steps=3)" build it.
+    """Give a part of your own a name, so that a text such as "mine(steps=3)" builds it.
 
-    kind: "attack", "budget", "goal", "transform", "vote", "metric", "target", "corpus" ...
-    part: its class, for a target or a corpus the function that opens it, or "module:attribute" of either,
-        which is imported when it is asked for. It must be found by its name in its module, so no lambda.
-        With `workers`, other processes must find it too: register it in a plugin (docs/how-to.md).
+    `attack` takes objects that are not registered; `audit` needs the name to record what was run.
+
+    kind: "attack", "universal", "budget", "goal", "transform", "vote", "metric", "target", "corpus" or "ear".
+    name: how texts call it. The fields of the class are its settings.
+    part: its class, or "module:attribute" of a class or function, which is imported on first use. With
+        several `workers` other processes must find it too: register it in a plugin (docs/how-to.md).
 
     >>> import sottovoce as sv
     >>> sv.register("attack", "my-pgd", "sottovoce.attacks.pgd:Pgd")

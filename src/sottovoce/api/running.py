@@ -1,4 +1,4 @@
-"""From settings to finished runs: what `sottovoce audit` and `sottovoce.audit` do alike."""
+"""From settings to finished runs: shared by `sottovoce audit` and `sottovoce.audit`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Begin = Callable[[int], None]
 
 @dataclass(frozen=True)
 class OnePlan:
-    """A plan with its model open."""
+    """A plan and its opened model."""
 
     name: str
     plan: Plan
@@ -32,26 +32,26 @@ class OnePlan:
 
     @property
     def folder(self) -> Path:
-        """Where it goes unless another folder is named."""
+        """The default folder for the results."""
         return default_folder(self.plan)
 
 
 @dataclass(frozen=True)
 class ManyPlans:
-    """A grid with everything filled in, and the models that were opened for that."""
+    """A grid with all defaults filled in, and the models that were opened for that."""
 
     grid: Grid
     openings: Openings
 
     @property
     def folder(self) -> Path:
-        """Where it goes unless another folder is named."""
+        """The default folder for the results."""
         return grid_folder(self.grid)
 
 
 @dataclass(frozen=True)
 class GridResults:
-    """The runs of a grid: each with its summary, those that were refused and why, and the page of all.
+    """The runs of a grid: each with its summary, the reasons of those refused, and the page of all.
 
     no_index: why there is no such page.
     """
@@ -65,14 +65,14 @@ class GridResults:
 def resolve(
     settings: Mapping[str, Any], way: Way, known: Mapping[str, Target] | None = None
 ) -> OnePlan | ManyPlans:
-    """What settings amount to. A mistake shows before a model is loaded. known: models that are open."""
+    """The plan or plans of some settings. Mistakes raise before a model is loaded. known: opened models."""
     grid = make_grid(settings)
     known = known or {}
     if not grid.single:
         openings = Openings(way.home(), known)
         return ManyPlans(grid.resolved(openings.kind), openings)
     model = grid.models[0]
-    # By way of its module: that is where tests put another.
+    # Called through its module, where tests replace it.
     target = known[model] if model in known else runs.open_target(model, way.home())
     ((name, plan),) = grid.plans(lambda model: target.says).items()
     return OnePlan(name, plan, target)
@@ -94,7 +94,7 @@ def run_plan(
 def run_plans(
     grid: Grid, out: Path, openings: Openings | None, way: Way, begin: Begin, advance: Advance
 ) -> GridResults:
-    """Run what is left of every plan of a grid that is resolved, write the reports, and a page of all."""
+    """Run what is left of every plan of a resolved grid, and write the reports and a page of all."""
     plan_of = grid.plans()
     names = list(plan_of)
     refused: dict[str, str] = {}
@@ -130,7 +130,7 @@ def run_plans(
 
 
 def write_report(plan: Plan, folder: RunFolder) -> Summary:
-    """What the records add up to. The report is written anew, unless nothing was added since."""
+    """The summary of the records. The report is rewritten, unless no record was added since."""
     from sottovoce.report.report_page import summarise_and_write
 
     report = folder.report_path

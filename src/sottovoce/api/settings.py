@@ -1,4 +1,4 @@
-"""From the options of an audit to a grid: what a plan file says, with the options laid over it."""
+"""From the options of an audit to a grid: the entries of a plan file, overridden by the options."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LISTS = ("attacks", "goals", "defenses", "metrics", "attackers")
 
 @dataclass(frozen=True)
 class Way:
-    """How a plan is run, which changes nothing in what it finds."""
+    """How a plan is run; this does not change the results."""
 
     device: str = "auto"
     engine: str = "local"
@@ -32,29 +32,30 @@ class Way:
     as_json: bool = False
 
     def check(self) -> None:
+        """Raise if the options contradict each other."""
         if self.engine not in ENGINES:
             raise UnknownName("engine", self.engine, ENGINES)
         if self.address is not None and self.engine != "ray":
             raise InputError(
-                f"expected --engine ray with --address, got --engine {self.engine}; add it, or drop the "
-                "address."
+                f"--address needs --engine ray, got --engine {self.engine}; add it, or leave the address out."
             )
         if self.workers is not None and self.workers < 1:
-            raise InputError(f"expected 1 worker or more, got {self.workers}; raise it.")
+            raise InputError(f"--workers must be at least 1, got {self.workers}.")
 
     @property
     def inline(self) -> bool:
-        """Whether all is done in this very process."""
+        """Whether everything runs in this process."""
         return self.engine == "local" and self.count == 1
 
     @property
     def count(self) -> int:
-        """Workers on this machine, where they are known beforehand."""
+        """The number of workers on this machine."""
         from sottovoce.targets.open_target import find_devices
 
         return self.workers or (len(find_devices()) if self.device == "auto" else 1)
 
     def open(self) -> Engine:
+        """The engine that does the work."""
         from sottovoce.auditing.engines.engine import InlineEngine
         from sottovoce.auditing.engines.pool_engine import PoolEngine
         from sottovoce.auditing.engines.ray_engine import RayEngine
@@ -66,16 +67,16 @@ class Way:
         return PoolEngine(self.workers, None if self.device == "auto" else [self.device])
 
     def home(self) -> str:
-        """Where this process opens a model: with workers elsewhere it is only looked at."""
+        """The device on which this process opens the model: the CPU if workers run it elsewhere."""
         from sottovoce.targets.open_target import find_device
 
         return find_device(self.device) if self.inline else "cpu"
 
 
 def lay_over(file: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of a plan file, and over them those of the options that were given.
+    """The entries of a plan file, overridden by the options that were given.
 
-    What an option says holds for every target, whatever the file says of one of them.
+    An option applies to every target, also where the file has another value for one of them.
     """
     from sottovoce.core.files.yaml_reader import Entries
     from sottovoce.registry.part_text import split_list
@@ -104,30 +105,32 @@ def lay_over(file: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, A
 
 
 def plan_settings(settings: dict[str, Any], aims: list[str], *, audible: bool) -> dict[str, Any]:
-    """Settings with what follows from them. aims: goals and budgets that were given, as users call them.
-    audible: whether a budget of audibility is among them."""
+    """Settings with the defaults that follow from them.
+
+    aims: the options for goals and budgets that were given. audible: whether there is a budget of audibility.
+    """
     if settings.get("attacks") == ["none"] and aims:
         raise InputError(
-            f"expected no goals and no budgets with --attacks none, got {', '.join(aims)}; drop that, or "
-            "name an attack."
+            f"expected no goals and no budgets with --attacks none, got {', '.join(aims)}; leave that out, "
+            "or name an attack."
         )
     if audible:
-        # Attacks that look for the nearest wrong answer, such as deepfool, cannot search such a budget.
+        # Attacks that need a norm, such as deepfool, cannot search such a budget.
         settings.setdefault("attacks", ["noise", "fgsm", "pgd"])
     return settings
 
 
 def refuse_plan_changes(named: list[str]) -> None:
-    """Refuse whatever changes the plan of a folder that is gone on with."""
+    """Raise if options would change the plan of a run that is resumed."""
     if named:
         raise InputError(
-            f"expected nothing that changes the plan with --resume, got {', '.join(named)}; the folder holds "
-            "its plan: drop the rest."
+            f"--resume takes the plan of the folder, got options that would change it: {', '.join(named)}; "
+            "leave them out."
         )
 
 
 def parse_budgets(snr: str | None, audible: str | None, budgets: str | list[str] | None) -> list[str] | None:
-    """All budgets that were named, in whichever way; None where none was."""
+    """All budgets of the three options; None if none was given."""
     from sottovoce.registry.part_text import split_list
 
     if snr is None and audible is None and budgets is None:
@@ -141,9 +144,7 @@ def parse_snr(text: str) -> list[str]:
     try:
         levels = [level for item in text.split(",") if item for level in _levels(item)]
     except ValueError:
-        raise InputError(
-            f"expected decibels such as 20,40 or 20:60:10 for --snr, got {text!r}; write numbers."
-        ) from None
+        raise InputError(f"--snr expected decibels such as 20,40 or 20:60:10, got {text!r}.") from None
     return [f"snr(db={level:g})" for level in levels]
 
 
@@ -152,9 +153,7 @@ def parse_audible(text: str) -> list[str]:
     try:
         return [f"audible(p={float(item):g})" for item in text.split(",") if item]
     except ValueError:
-        raise InputError(
-            f"expected probabilities such as 0.1,0.25 for --audible, got {text!r}; write numbers."
-        ) from None
+        raise InputError(f"--audible expected probabilities such as 0.1,0.25, got {text!r}.") from None
 
 
 def parse_seeds(text: str | None) -> list[int] | None:
@@ -164,9 +163,7 @@ def parse_seeds(text: str | None) -> list[int] | None:
     try:
         return [int(item) for item in text.split(",") if item.strip()]
     except ValueError:
-        raise InputError(
-            f"expected whole numbers such as 0,1,2 for --seeds, got {text!r}; mend it."
-        ) from None
+        raise InputError(f"--seeds expected integers such as 0,1,2, got {text!r}.") from None
 
 
 def _levels(item: str) -> list[float]:
@@ -180,15 +177,17 @@ def _levels(item: str) -> list[float]:
 
 
 def default_folder(plan: Plan) -> Path:
+    """The default folder of a run."""
     return Path("runs") / f"{re.split('[:(]', plan.model)[0]}-{plan.run_id}"
 
 
 def grid_folder(grid: Grid) -> Path:
+    """The default folder of several runs."""
     return Path("runs") / f"grid-{grid.run_id}"
 
 
 def opened(out: str) -> AbstractContextManager[Path]:
-    """The folder of a run: a path, or for a URL such as s3://BUCKET/RUN a folder that is kept the same."""
+    """The folder of a run: a path, or for a URL such as s3://BUCKET/RUN a local folder in sync with it."""
     if "://" not in out:
         return nullcontext(Path(out).expanduser())
     from sottovoce.auditing.remote.remote_folder import opened as opened_remotely

@@ -1,4 +1,13 @@
-"""Attacks, one family a file. `sottovoce.attacks.Pgd` is the class that `pgd` names."""
+"""Attacks. `sottovoce.attacks.Pgd` is the class behind the text "pgd"; both name the same attack.
+
+Gradient attacks: `Fgsm`, `Pgd`, `Apgd`, `ApgdDlr`. For the smallest perturbation that fools a classifier:
+`DeepFool`, `CarliniWagner`. To force a text on a recogniser: `CarliniWagnerAsr`, `Imperceptible`. Without
+gradients: `Genetic`, `Taori`, `Kenansville`, `KenansvilleSsa`, `Yeehaw`. One perturbation for all clips:
+`Uap`, `UapHc`, `UniversalGradient`. Baselines: `WhiteNoise`, `Nothing`.
+
+>>> sv.attacks.Pgd(steps=100)
+Pgd(steps=100, step=0.1, momentum=0.0, random_start=False, restarts=1)
+"""
 
 from typing import TYPE_CHECKING
 

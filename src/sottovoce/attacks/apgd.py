@@ -1,4 +1,4 @@
-"""Auto-PGD (Croce & Hein 2020): gradient ascent that finds its own step length, clip by clip."""
+"""Auto-PGD (Croce & Hein 2020): projected gradient descent that adapts its step length to each clip."""
 
 from __future__ import annotations
 
@@ -21,13 +21,10 @@ from sottovoce.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class AutoPgd(Attack):
-    """Steps of twice the radius at first; at checkpoints a clip that no longer climbs well goes back to its
-    best point with half the step. The first step from the clean clip lands on FGSM's point.
+    """What both objectives share: the search of algorithm 1.
 
-    steps: gradient steps a run.
-    momentum: the paper's alpha, the share of the new step; the rest goes on along the last move.
-    rho: share of steps since the last checkpoint that must climb for the step length to stay.
-    restarts: runs in all; the first starts at the clean clip, the others at random points.
+    The first step is as long as twice the radius, and lands where FGSM does. At checkpoints a clip that made
+    too little progress returns to its best point with half the step.
     """
 
     steps: int = 100
@@ -39,18 +36,16 @@ class AutoPgd(Attack):
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.restarts < 1:
-            raise InputError(
-                f"expected at least 1 step and 1 run, got {self.steps} and {self.restarts}; raise them."
-            )
+            raise InputError(f"steps and restarts must be at least 1, got {self.steps} and {self.restarts}.")
         if not (0 < self.momentum <= 1 and 0 <= self.rho <= 1):
             raise InputError(
-                "expected momentum above 0 and rho from 0, both up to 1, got "
+                "momentum must be above 0 and rho at least 0, and both at most 1, got "
                 f"{self.momentum} and {self.rho}; 0.75 is usual for both."
             )
 
     @abstractmethod
     def climbed(self, target: Target, goal: Goal) -> Goal:
-        """The goal whose objective is climbed on the way to `goal`."""
+        """The goal whose objective is maximised in order to reach `goal`."""
 
     @final
     def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
@@ -93,7 +88,22 @@ class AutoPgd(Attack):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Apgd(AutoPgd):
-    """Auto-PGD up the goal's own objective (the cross-entropy of a classifier): for every target."""
+    """Auto-PGD (Croce & Hein 2020) with the model's own loss: gradient descent with adaptive step length.
+
+    Works on every model with a gradient, and there is no step length to choose.
+
+    steps: gradient steps in each run.
+    momentum: the paper's alpha, the share of the new step; the rest continues the last move.
+    rho: the share of steps since the last checkpoint that must raise the objective; with fewer the step
+        length is halved.
+    restarts: number of runs; the first starts at the clean clip, the others at random points.
+
+    >>> clips = sv.open_data("embedded", model="keyword", limit=2)
+    >>> sv.attack("keyword", clips, sv.attacks.Apgd(steps=20), budget="snr(db=30)").achieved
+    (True, True)
+    """
+
+    name: ClassVar[str] = "apgd"
 
     def climbed(self, target: Target, goal: Goal) -> Goal:
         return goal
@@ -102,16 +112,24 @@ class Apgd(AutoPgd):
 @final
 @dataclass(frozen=True, kw_only=True)
 class ApgdDlr(AutoPgd):
-    """Auto-PGD up the difference of logits ratio, which a model cannot flatten by scaling its scores."""
+    """Auto-PGD (Croce & Hein 2020) with the difference of logits ratio, for classifiers of 3 classes or more.
 
+    Its loss does not change if a model scales its scores, which makes the gradient of the cross-entropy
+    vanish. Run it beside `apgd`. Settings are those of `apgd`.
+
+    >>> clips = sv.open_data("embedded", model="keyword", limit=2)
+    >>> sv.attack("keyword", clips, sv.attacks.ApgdDlr(steps=20), budget="snr(db=30)").achieved
+    (True, True)
+    """
+
+    name: ClassVar[str] = "apgd-dlr"
     needs: ClassVar[tuple[type, ...]] = (Scores,)
 
     def climbed(self, target: Target, goal: Goal) -> Goal:
-        classes = target.power(Scores).classes
+        classes = target.capability(Scores).classes
         if len(classes) < 3:
             raise InputError(
-                f"expected a classifier with 3 or more classes for the logit ratio, got {len(classes)}; "
-                "use apgd instead of apgd-dlr."
+                f"apgd-dlr needs a classifier with 3 or more classes, got {len(classes)}. Use apgd."
             )
         return LogitRatio(goal, references=goal.references)
 
@@ -119,18 +137,18 @@ class ApgdDlr(AutoPgd):
 @final
 @dataclass(frozen=True)
 class LogitRatio(Goal):
-    """A goal climbed by its margin over z_1 - z_3, the gap from the best to the third best score (eq. 6).
+    """A goal whose objective is its margin over z_1 - z_3, the best less the third best score (eq. 6).
 
-    That is the paper's loss where one class loses and all others win. Where several lose (`Force`) the mean
-    of the scores stands in for z_3: while the wanted class lies behind the third, raising z_1 would raise the
-    ratio to z_1 - z_3 and lead away from the goal. Once the goal is reached the margin itself is climbed: the
-    ratio would rise by letting all other scores meet, at the cost of the margin.
+    This is the paper's loss if one class loses and all others win. If several lose (`Force`) the mean of the
+    scores takes the place of z_3: while the wanted class is behind the third, raising z_1 would raise the
+    ratio to z_1 - z_3 and lead away from the goal. Once the goal is reached the objective is the margin
+    itself: the ratio would rise by letting all other scores meet, at the cost of the margin.
     """
 
     inner: Goal
 
     def objective(self, target: Target, batch: AudioBatch, *, draws: Draws) -> Tensor:
-        scorer = target.power(Scores)
+        scorer = target.capability(Scores)
         scores = scorer.scores(batch, draws=draws)
         one_loses = (~self.wins(scorer.classes)).sum(dim=1).to(scores.device) == 1
         top = scores.topk(3, dim=1).values
@@ -150,7 +168,7 @@ class LogitRatio(Goal):
 
 
 def checkpoints(steps: int) -> list[int]:
-    """Steps at which each clip's progress is looked at: ceil(p_j * steps) for the p_j of section 3.2."""
+    """The steps at which each clip's progress is reviewed: ceil(p_j * steps) for the p_j of section 3.2."""
     # In hundredths, because 0.57 * 100 is above 57 in floating point and would be rounded up to 58.
     shares = [0, 22]
     while shares[-1] < 100:
@@ -160,7 +178,7 @@ def checkpoints(steps: int) -> list[int]:
 
 @final
 class StepLengths:
-    """The step length of each clip, `stride (batch,)`, and what its halving hangs on."""
+    """The step length of each clip, `stride (batch,)`, and the counts that decide when it is halved."""
 
     def __init__(self, stride: Tensor, value: Tensor, rho: float) -> None:
         self.stride = stride
@@ -171,13 +189,13 @@ class StepLengths:
         self._halved = torch.zeros_like(stride, dtype=torch.bool)
 
     def note(self, value: Tensor) -> None:
-        """Count whether the newest objective, `(batch,)`, is above the one before."""
+        """Count whether the newest objective, `(batch,)`, is above the previous one."""
         self._rises += value > self._last
         self._steps += 1
         self._last = value
 
     def review(self, record: Tensor) -> Tensor:
-        """Halve strides by conditions 1 and 2, given the best values so far; which clips must go back."""
+        """Halve strides by conditions 1 and 2, given the best values so far; returns which were halved."""
         wavers = self._rises < self._rho * self._steps
         stuck = ~self._halved & (record <= self._record)
         self._halved = wavers | stuck

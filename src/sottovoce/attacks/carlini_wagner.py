@@ -1,4 +1,4 @@
-"""Carlini & Wagner (2017), L2, for classifiers: the quietest perturbation that wins, by Adam."""
+"""Carlini & Wagner (2017), L2, for classifiers: the smallest perturbation that succeeds, found with Adam."""
 
 from __future__ import annotations
 
@@ -20,36 +20,44 @@ from sottovoce.core.target import Scores, Target
 from sottovoce.errors import InputError
 
 HELD = Pgd(steps=20)
-"""What a clip gets that no round fooled inside an L2 budget."""
+"""The attack on clips without a success inside an L2 budget."""
 FLOAT_BITS = 24
-"""The grid of samples that are not rounded: what single precision tells apart near full swing."""
+"""The grid assumed for samples that are not rounded: the precision of a float near full scale."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class CarliniWagner(Attack):
-    """Minimises (|delta| / d)^2 + c max(confidence - margin, 0) / g for each clip.
+    """Carlini & Wagner (2017), L2: the smallest perturbation that fools a classifier.
 
-    The gap g is what the margin lacks at the clean clip, and d = g / |gradient of the margin| the distance it
-    would take to close it if the model were linear. So the defaults serve loud clips and quiet ones, and a c
-    of 2 is the least that wins on a linear model. The RMS of a perturbation of length d is at least half a
-    step of `bits`: a clip nearer to its boundary than that would otherwise be rounded back to where it was.
+    Slow. It minimises (|delta| / d)^2 + c max(confidence - margin, 0) / g for each clip. The gap g is what
+    the margin lacks at the clean clip, and d = g / |gradient of the margin| the distance to the boundary if
+    the model were linear. So the defaults work for loud clips and quiet ones, and 2 is the smallest c that
+    succeeds on a linear model. d is at least as long as a perturbation whose RMS is half a step of `bits`;
+    rounding would undo a shorter one.
 
-    The smallest success of all rounds is kept, one inside the budget before any outside; without a success,
-    the attempt with the best margin. A clip without a success inside an L2 budget gets 20 steps of projected
-    gradient on top, so that it is called robust only where these fail too. Samples are clamped to [-1, 1]:
-    speech seldom touches full swing, so that no change of variables is needed.
+    The smallest success of all rounds is kept, preferably one inside the budget; without a success, the
+    attempt with the best margin. A clip without a success inside an L2 budget is attacked with 20 steps of
+    `pgd` as well, so that it counts as robust only if these fail too. Samples are clamped to [-1, 1] without
+    the paper's change of variables, because speech seldom reaches full scale.
 
-    steps: Adam steps a round.
-    binary_search: rounds, each with a c of its own: ten times as much after nothing but failures (d is
-        lengthened instead, by the root of ten, so that steps grow along), halfway between the largest failure
-        and the smallest success from then on.
-    learning_rate: length of a step of each sample, where 1 is the RMS of a perturbation of length d.
+    steps: Adam steps in each round.
+    binary_search: rounds, each with its own c: ten times larger while there are only failures (d is then
+        lengthened by the root of ten instead, so that steps grow too), afterwards halfway between the largest
+        failure and the smallest success.
+    learning_rate: step of each sample, where 1 is the RMS of a perturbation of length d.
     confidence: margin of the scores that counts as success.
     initial_c: the first c.
-    bits: the grid on which a success must hold. The smallest success lies right at the boundary, where
-        rounding afterwards would undo it.
+    bits: the grid on which a success must hold; the smallest success is right at the boundary, where rounding
+        afterwards would undo it.
+
+    >>> clips = sv.open_data("embedded", model="keyword", limit=2)
+    >>> quick = sv.attacks.CarliniWagner(steps=10, binary_search=1)
+    >>> sv.attack("keyword", clips, quick, budget="snr(db=20)").achieved
+    (True, True)
     """
+
+    name: ClassVar[str] = "cw"
 
     steps: int = 100
     binary_search: int = 5
@@ -63,13 +71,12 @@ class CarliniWagner(Attack):
     def __post_init__(self) -> None:
         if self.steps < 1 or self.binary_search < 1:
             raise InputError(
-                f"expected at least 1 step and 1 round, got {self.steps} and {self.binary_search}; "
-                "raise them."
+                f"steps and binary_search must be at least 1, got {self.steps} and {self.binary_search}."
             )
         if self.learning_rate <= 0 or self.initial_c <= 0 or self.confidence < 0:
             raise InputError(
-                "expected learning_rate and initial_c above 0 and confidence from 0, got "
-                f"{self.learning_rate}, {self.initial_c} and {self.confidence}; mend them."
+                "learning_rate and initial_c must be above 0 and confidence at least 0, got "
+                f"{self.learning_rate}, {self.initial_c} and {self.confidence}."
             )
 
     def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
@@ -103,8 +110,11 @@ class CarliniWagner(Attack):
         goal: Goal,
         draws: Draws,
     ) -> Tensor:
-        """One round of Adam from the clean clip with delta = unit * shift, on |shift|^2 + pull * lack of
-        margin, with `pull (batch,)` and `unit (batch, 1)`; which clips won, `(batch,)` bool."""
+        """One round of Adam from the clean clip; returns which clips succeeded, `(batch,)` bool.
+
+        delta = unit * shift, and |shift|^2 + pull * lack of margin is minimised. pull: `(batch,)`. unit:
+        `(batch, 1)`.
+        """
         shift = torch.zeros_like(clean.waveforms)
         # Adam works element by element, so that no clip sees another.
         adam = torch.optim.Adam([shift], lr=self.learning_rate)
@@ -112,7 +122,8 @@ class CarliniWagner(Attack):
         for step in range(self.steps + 1):
             delta = within(clean, shift * unit)
             shift.copy_(delta / unit)
-            # The model hears the rounded clip; its slope there moves the unrounded one (straight through).
+            # The model hears the rounded clip; its gradient is applied to the unrounded one (straight
+            # through).
             tried = nearest_step(clean.waveforms + delta, self.bits) - clean.waveforms
             margin, slope = climb(target, clean, tried, goal, draws.turn("step", step))
             wins = found.update(tried, margin)
@@ -124,7 +135,7 @@ class CarliniWagner(Attack):
     def _hold(
         self, found: QuietestFound, target: Target, clean: AudioBatch, goal: Goal, budget: Ball, draws: Draws
     ) -> None:
-        """Try the clips without a success inside the budget once more, by steps that never leave it."""
+        """Attack the clips without a success inside the budget again, by steps that stay inside."""
         rows = (~found.inside.value.isfinite()).nonzero()[:, 0]
         if len(rows) == 0:
             return
@@ -142,8 +153,10 @@ class CarliniWagner(Attack):
 
 @final
 class QuietestFound:
-    """What was found so far, clip by clip: the smallest success inside the budget, the smallest of all, and
-    the attempt with the best margin."""
+    """The best so far of each clip.
+
+    That is the smallest success inside the budget, the smallest of all, and the attempt with the best margin.
+    """
 
     def __init__(self, clean: AudioBatch, budget: Budget, confidence: float) -> None:
         self.clean, self.budget, self.confidence = clean, budget, confidence
@@ -151,7 +164,7 @@ class QuietestFound:
         self.inside, self.smallest, self.nearest = Best(nothing), Best(nothing), Best(nothing)
 
     def update(self, tried: Tensor, margin: Tensor) -> Tensor:
-        """Keep what is better; which of the attempts win, `(batch,)` bool."""
+        """Keep what is better; returns which attempts succeed, `(batch,)` bool."""
         wins = margin > self.confidence
         value = torch.where(wins, -tried.square().sum(dim=1), -torch.inf)
         fits = self.budget.excess(tried, self.clean) <= 1.0
@@ -162,7 +175,7 @@ class QuietestFound:
 
     @property
     def delta(self) -> Tensor:
-        """The best of it, `(batch, time)`."""
+        """The best perturbation of each clip, `(batch, time)`."""
         best = self.nearest.delta
         for kept in (self.smallest, self.inside):
             best = torch.where(kept.value.isfinite()[:, None], kept.delta, best)
@@ -172,12 +185,12 @@ class QuietestFound:
 @final
 @dataclass(frozen=True)
 class Margin(Goal):
-    """A goal climbed by its margin: best winning score less best other score (the paper's f_6)."""
+    """A goal whose objective is its margin: best winning score less best other score (the paper's f_6)."""
 
     inner: Goal
 
     def objective(self, target: Target, batch: AudioBatch, *, draws: Draws) -> Tensor:
-        scorer = target.power(Scores)
+        scorer = target.capability(Scores)
         return self.margin(scorer.scores(batch, draws=draws), scorer.classes)
 
     def achieved(self, texts: Sequence[str]) -> list[bool]:
@@ -193,7 +206,7 @@ class Margin(Goal):
 def _unit(clean: AudioBatch, gap: Tensor, slope: Tensor, bits: int | None) -> Tensor:
     """RMS of the perturbation that closes the gap of a linear model, `(batch, 1)`.
 
-    It lies between full swing and half a step of the grid; a flat model (slope 0) starts at full swing.
+    It is between full scale and half a step of the grid; a flat model (slope 0) starts at full scale.
     """
     distance: Tensor = gap.double() / slope.double().norm(dim=1)
     level: Tensor = distance / clean.lengths.sqrt()

@@ -1,4 +1,4 @@
-"""Carlini & Wagner (2018) for recognisers: force a text within an ever smaller L-infinity radius, by Adam."""
+"""Carlini & Wagner (2018), for recognisers: force a text within a shrinking L-infinity radius, with Adam."""
 
 from __future__ import annotations
 
@@ -18,32 +18,42 @@ from sottovoce.core.quantisation import nearest_step, on_grid
 from sottovoce.core.target import Matches, Target
 from sottovoce.errors import InputError
 
-# A full decoding costs about a forward pass. A clip that matches is decoded at once, but one that then says
-# something else only this many steps later again, and any clip this often, as its goal may ask for less than
-# the whole text.
+# A full decoding costs about a forward pass. A clip that matches is decoded at once; if it then says
+# something else, again only WAIT steps later. Any clip is decoded every LOOK steps, as its goal may need less
+# than the whole text.
 WAIT, LOOK = 10, 50
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class CarliniWagnerAsr(Attack):
-    """Minimises loss(text) + c |delta|^2 in an L-infinity radius that shrinks with each success of the clip.
+    """Carlini & Wagner (2018): force a recogniser to write a given text with a small perturbation.
 
-    Clips are searched side by side, each with a radius and a schedule of its own; one that has won at its
-    smallest radius leaves the batch. A step costs one forward and backward pass, and a full decoding only
-    where that pass already spells the text. Kept is the success that is smallest in the budget's norm;
-    without one, the attempt with the least loss. All of it happens inside the budget.
+    Needs a goal with a text, such as force(text=...), and thousands of steps. It minimises loss(text) + c
+    |delta|^2 within an L-infinity radius that shrinks with each success. Every clip has its own radius, and
+    leaves the batch when it has succeeded at the smallest one. A step costs a forward and backward pass; the
+    text is decoded in full only if that pass already spells it. The success with the smallest norm is kept;
+    without a success, the attempt with the smallest loss. The search stays inside the budget.
 
-    steps: Adam steps at most.
-    learning_rate: length of a step of each sample, as a share of the clip's radius, or of the RMS that an L2
-        budget allows where that is smaller.
+    steps: the most Adam steps.
+    learning_rate: step of each sample, as a share of the clip's radius, or of the RMS that an L2 budget
+        allows if that is smaller.
     c: weight of |delta|^2, the sum over samples.
-    eps: the first radius, or the budget's where that is smaller.
+    eps: the first radius, or the budget's if that is smaller.
     shrink, times: after a success the radius becomes `shrink` times the largest sample of the perturbation,
         at most `times` times.
     first_token: extra weight of the text's first token, for attention models (Olivier 2023, eq. 5.2).
     bits: the grid on which a success must hold.
+
+    >>> model = sv.testing.ToyCtc()  # a toy that writes the letters a to e; a real model takes 2,000 steps
+    >>> attack = sv.attacks.CarliniWagnerAsr(steps=100, eps=1.0, learning_rate=0.2)
+    >>> clips = sv.testing.clips_for(model)
+    >>> trial = sv.attack(model, clips, attack, budget="snr(db=0)", goal="force(text=ab)")
+    >>> trial.adversarial_texts
+    ('ab', 'ab', 'ab', 'ab')
     """
+
+    name: ClassVar[str] = "cw-asr"
 
     steps: int = 2000
     learning_rate: float = 0.1
@@ -61,15 +71,15 @@ class CarliniWagnerAsr(Attack):
     def __post_init__(self) -> None:
         if self.steps < 1 or self.times < 0:
             raise InputError(
-                f"expected at least 1 step and times from 0, got {self.steps} and {self.times}; raise them."
+                f"steps must be at least 1 and times at least 0, got {self.steps} and {self.times}."
             )
         if self.learning_rate <= 0 or self.eps <= 0 or self.c < 0 or self.first_token < 0:
             raise InputError(
-                "expected learning_rate and eps above 0, c and first_token from 0, got "
-                f"{self.learning_rate}, {self.eps}, {self.c} and {self.first_token}; mend them."
+                "learning_rate and eps must be above 0, c and first_token at least 0, got "
+                f"{self.learning_rate}, {self.eps}, {self.c} and {self.first_token}."
             )
         if not 0 < self.shrink < 1:
-            raise InputError(f"expected shrink between 0 and 1, got {self.shrink}; 0.7 or 0.8 is usual.")
+            raise InputError(f"shrink must be between 0 and 1, got {self.shrink}; 0.7 or 0.8 is usual.")
 
     def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
         return self.search(target, clean, goal, budget, draws).delta
@@ -77,7 +87,7 @@ class CarliniWagnerAsr(Attack):
     def search(
         self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws
     ) -> ForcedFound:
-        """The best perturbations and which of them are successes."""
+        """Run the search; returns the best perturbations and which of them are successes."""
         assert isinstance(budget, Ball) and isinstance(goal, Become)
         smallest, nearest = Kept(clean), Kept(clean)
         field = Field(target, clean, goal, budget, bits=self.bits, first_token=self.first_token)
@@ -122,10 +132,10 @@ class ForcedFound:
 
 @final
 class Field:
-    """The clips that are still searched, and what can be asked of the target about them.
+    """The clips that are still searched, and the passes of the target over them.
 
-    rows: `(clips,)` int64, their places in the whole batch.
-    failed_at: `(clips,)` int64, the last step at which a clip matched and said something else.
+    rows: `(clips,)` int64, their rows in the whole batch.
+    failed_at: `(clips,)` int64, the last step at which a clip matched but was decoded as something else.
     """
 
     def __init__(
@@ -145,7 +155,7 @@ class Field:
 
     @property
     def loudest(self) -> Tensor:
-        """What the budget allows each sample if all are alike, `(clips,)`: its radius, or its RMS in L2."""
+        """What the budget allows each sample if all are equal, `(clips,)`: its radius, or its RMS in L2."""
         radius = self.budget.radius(self.clean)
         if self.budget.norm == "l2":
             radius = radius / self.clean.lengths.sqrt()
@@ -153,25 +163,25 @@ class Field:
 
     @property
     def least_radius(self) -> float:
-        """A radius of this or less leaves no room for a perturbation."""
+        """The radius at which the search ends: one step of the grid."""
         return 0.0 if self.bits is None else 2.0 ** (1 - self.bits)
 
     def keep(self, stay: Tensor) -> None:
-        """Go on with these of the clips alone."""
+        """Continue with these clips only."""
         places = stay.tolist()
         self.clean, self.goal = self.clean.select(places), self.goal.select(places)
         self.rows, self.failed_at = self.rows[stay], self.failed_at[stay]
 
     def inside(self, delta: Tensor) -> Tensor:
-        """The perturbation cut to the budget and to full swing."""
+        """The perturbation projected onto the budget and clamped to full scale."""
         return within(self.clean, self.budget.project(delta, self.clean))
 
     def pass_over(self, delta: Tensor, draws: Draws) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """One forward and backward pass: the perturbation on the grid, loss, match and the loss's slope.
+        """One forward and backward pass: the perturbation on the grid, the loss, the match and the gradient.
 
-        The model hears the rounded clip; its slope there moves the unrounded one (straight through).
+        The model hears the rounded clip; its gradient is applied to the unrounded one (straight through).
         """
-        clean, matches = self.clean, self.target.power(Matches)
+        clean, matches = self.clean, self.target.capability(Matches)
         tried = nearest_step(clean.waveforms + delta, self.bits) - clean.waveforms
         heard = tried.detach().requires_grad_()
         with torch.enable_grad():
@@ -186,13 +196,15 @@ class Field:
         return tried, loss.detach(), match, slope
 
     def due(self, match: Tensor, step: int) -> Tensor:
-        """Which clips are worth a full decoding at this step, `(clips,)` bool."""
+        """Which clips to decode in full at this step, `(clips,)` bool."""
         return (match | (step % LOOK == 0)) & (step - self.failed_at >= WAIT)
 
     def judge(self, tried: Tensor, due: Tensor, match: Tensor, draws: Draws) -> tuple[Tensor, Tensor]:
-        """Which of the clips that are due win, `(clips,)` bool, and the perturbations with those that were
-        judged moved inside the budget where rounding had moved them out. One that stays where it was heard
-        is decoded only where a match does not settle it."""
+        """Which of the due clips succeed, `(clips,)` bool, and the perturbations as they were judged.
+
+        Perturbations that rounding pushed out of the budget are moved inside first. One that did not move is
+        decoded only if its match is not exact.
+        """
         if not bool(due.any()):
             return due, tried
         places = due.nonzero()[:, 0]
@@ -201,14 +213,14 @@ class Field:
         near = clean.with_waveforms(clean.waveforms + tried[places, :width])
         settled = on_grid(clean, near, self.budget, self.bits)
         known = match[places] & (settled.waveforms == near.waveforms).all(dim=1)
-        texts = self._texts(settled, places, known & self.target.power(Matches).exact, draws)
+        texts = self._texts(settled, places, known & self.target.capability(Matches).exact, draws)
         won = self._achieved(places.tolist(), texts)
         tried = tried.clone()
         tried[places, :width] = settled.waveforms - clean.waveforms
         return torch.zeros_like(due).index_put_((places,), won), tried
 
     def _texts(self, settled: AudioBatch, places: Tensor, known: Tensor, draws: Draws) -> list[str]:
-        """What is said to each clip: its wanted text where that is known, else by decoding."""
+        """The text of each clip: the wanted text if it is known to match, else by decoding."""
         texts = self.goal.select(places.tolist()).texts
         open_places = (~known).nonzero()[:, 0].tolist()
         if open_places:
@@ -223,14 +235,14 @@ class Field:
 
 @final
 class Kept:
-    """The best perturbation of each clip of a batch, by a value that is to be high."""
+    """The best perturbation of each clip of a batch; the higher its value, the better."""
 
     def __init__(self, clean: AudioBatch) -> None:
         self.delta = torch.zeros_like(clean.waveforms)
         self.value = torch.full((len(clean),), -torch.inf, dtype=torch.float64, device=clean.device)
 
     def update(self, rows: Tensor, delta: Tensor, value: Tensor) -> None:
-        """Keep what is better, given for some rows of the batch."""
+        """Keep what is better, for some rows of the batch."""
         better = value > self.value[rows]
         if bool(better.any()):
             places = rows[better]
@@ -246,7 +258,7 @@ class Adam:
         self.mean, self.square, self.count = torch.zeros_like(like), torch.zeros_like(like), 0
 
     def direction(self, gradient: Tensor) -> Tensor:
-        """The way up, about 1 a sample."""
+        """The direction of ascent, about 1 for each sample."""
         self.count += 1
         self.mean.lerp_(gradient, 0.1)
         self.square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
@@ -255,4 +267,5 @@ class Adam:
         return mean / (square.sqrt() + 1e-10)
 
     def keep(self, stay: Tensor, width: int) -> None:
+        """Continue with these clips only, `width` samples long."""
         self.mean, self.square = self.mean[stay, :width], self.square[stay, :width]

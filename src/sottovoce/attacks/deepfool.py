@@ -1,4 +1,4 @@
-"""DeepFool (Moosavi-Dezfooli et al. 2016): step to the nearest boundary, as if the scores were linear."""
+"""DeepFool (Moosavi-Dezfooli et al. 2016): step to the nearest boundary as if the scores were linear."""
 
 from __future__ import annotations
 
@@ -17,19 +17,29 @@ from sottovoce.core.quantisation import nearest_step
 from sottovoce.core.target import Scores, Target
 from sottovoce.errors import GradientError, InputError
 
-# On a boundary the distance to it is 0 and no step would follow; this share of the scores leads across.
+# On a boundary the distance is 0 and the step would be 0 too; this share of the scores leads across.
 _CROSSING = 1e-5
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class DeepFool(Attack):
-    """The smallest perturbation it can find, in the budget's norm; where that is too large, its projection.
+    """DeepFool (Moosavi-Dezfooli et al. 2016): a small perturbation to the nearest decision boundary.
 
-    steps: linear steps at most; a clip stops at its first success.
-    overshoot: how far to go beyond the boundary, as a share of the way to it.
-    bits: the grid on which a success must hold; a step of a few samples' width often does not survive it.
+    For classifiers. It treats the scores as linear and steps to the nearest boundary until the decision
+    changes. If the perturbation is larger than the budget, it is projected, and mostly fails.
+
+    steps: the most linear steps; a clip stops at its first success.
+    overshoot: how far to go beyond the boundary, as a share of the distance to it.
+    bits: the grid on which a success must hold; a very small perturbation often does not survive rounding.
+
+    >>> clips = sv.open_data("embedded", model="keyword", limit=2)
+    >>> trial = sv.attack("keyword", clips, sv.attacks.DeepFool(steps=20), budget="snr(db=20)")
+    >>> trial.achieved
+    (True, True)
     """
+
+    name: ClassVar[str] = "deepfool"
 
     steps: int = 100
     overshoot: float = 0.1
@@ -41,7 +51,7 @@ class DeepFool(Attack):
     def __post_init__(self) -> None:
         if self.steps < 1 or self.overshoot < 0:
             raise InputError(
-                f"expected at least 1 step and an overshoot from 0, got {self.steps} and {self.overshoot}; "
+                f"steps must be at least 1 and overshoot at least 0, got {self.steps} and {self.overshoot}; "
                 "100 and 0.1 are usual."
             )
 
@@ -73,12 +83,12 @@ def nearest_boundary(
     norm: NormName = "l2",
     bits: int | None = None,
 ) -> Tensor:
-    """The small perturbation on top of `start` that reaches the goal, `(batch, time)`, overshoot included.
+    """A small perturbation on top of `start` that reaches the goal, `(batch, time)`, overshoot included.
 
-    It is zero where `start` is a success already, and the attempt with the best margin where none is. With
-    `bits` every attempt is judged, and every slope taken, on that grid.
+    Zero if `start` is a success already, and the attempt with the best margin if there is no success. With
+    `bits` every attempt is judged, and every gradient taken, on that grid.
     """
-    scorer = target.power(Scores)
+    scorer = target.capability(Scores)
     found = torch.zeros_like(clean.waveforms)
     record = torch.full((len(clean),), -torch.inf, device=clean.device)
     rows = torch.arange(len(clean), device=clean.device)
@@ -98,7 +108,7 @@ def nearest_boundary(
             break
         walk = walk + _shortest_step(scores, heard, goal.wins(scorer.classes).to(scores.device), norm, clean)
         if len(going) < len(rows):
-            # Clips that are done leave the batch: later steps cost only what is left to do.
+            # Clips that are done leave the batch, which makes later steps cheaper.
             picked = going.tolist()
             clean, goal, rows = clean.select(picked), goal.select(picked), rows[going]
             width = clean.waveforms.shape[1]
@@ -107,13 +117,15 @@ def nearest_boundary(
 
 
 def _shortest_step(scores: Tensor, heard: Tensor, wins: Tensor, norm: NormName, clean: AudioBatch) -> Tensor:
-    """From where the scores `(batch, classes)` were heard to the nearest boundary between a winning class and
-    the best other one (algorithm 2; for L-infinity the L1 norm is the dual one), `(batch, time)`."""
+    """The step `(batch, time)` to the nearest boundary between a winning class and the best other one.
+
+    Algorithm 2; for L-infinity the dual norm is L1. scores: `(batch, classes)`, computed from `heard`.
+    """
     rival = scores.masked_fill(wins, torch.finfo(scores.dtype).min).amax(dim=1)
     slack = _CROSSING * scores.detach().abs().amax(dim=1)
     shortest = torch.full_like(slack, torch.inf)
     step = torch.zeros_like(heard)
-    # One backward pass a class, and only one is kept: all slopes at once would fill the memory.
+    # One backward pass for each class, and only one gradient is kept: all at once would fill the memory.
     for place in wins.any(dim=0).nonzero()[:, 0].tolist():
         lead = scores[:, place] - rival
         (slope,) = torch.autograd.grad(lead.sum(), heard, retain_graph=True)

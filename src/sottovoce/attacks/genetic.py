@@ -1,10 +1,10 @@
-"""A genetic search, without a gradient.
+"""A genetic search, which needs no gradient.
 
 Alzantot, Balaji and Srivastava (2018), "Did you hear that? Adversarial examples against automatic speech
-recognition". Two things differ. The original changes the eight lowest bits of a sample; here the budget says
-how much may change. The original picks parents by the probability of success, which is flat where the model
-is sure of itself; here they are picked by its logarithm. On recognisers the goal's objective takes its place,
-as in Olivier (2023), appendix D.1.
+recognition". Two things differ. The original changes the eight lowest bits of a sample; here the budget
+limits the change. The original picks parents by the probability of success, which is flat where the model is
+confident; here they are picked by its logarithm. On recognisers the goal's objective takes its place, as in
+Olivier (2023), appendix D.1.
 """
 
 from __future__ import annotations
@@ -25,27 +25,25 @@ from sottovoce.core.target import Scores, Target
 from sottovoce.errors import InputError
 
 CONFIRMATIONS = 4
-"""Fresh answers of a random target, one after another, that must all reach the goal before a clip leaves. The
-best of many noisy estimates is mostly luck; a clip that only claims to be fooled fails at the first or
-second."""
+"""Fresh answers of a random target that must all reach the goal before a clip leaves. The best of many noisy
+estimates is mostly luck; a clip that was only lucky fails at the first or second."""
 
 
 @final
 class Contest:
-    """Many perturbations a clip, judged without a gradient; clips leave when they are done.
+    """Many perturbations for each clip, judged without a gradient; clips leave when they are done.
 
     A classifier is judged by its class scores: a clip is done when its margin is above zero. Any other
     target, and any goal about more than the text, is judged by the goal's objective: a clip is done when the
-    target, listening to its best perturbation, is heard to reach the goal. A transcript that is only to
-    change is never done: more of its words can still go wrong.
+    decoded text of its best perturbation reaches the goal. To evade a recogniser is never done: more words
+    can still go wrong.
 
-    Where the target is random, a score is an estimate. The best of a generation stands for the clip until the
-    next one is judged, with noise of its own: those that live on are heard anew, so that no lucky score
-    lasts. And a clip that is done leaves only if the target's own answers confirm it.
+    If the target is random, a score is an estimate. The survivors of a generation are judged again with new
+    noise, so that no lucky score lasts, and a clip leaves only if several fresh answers confirm it.
 
     alive: rows of the clips that are left.
     crowd: each of these clips once for each of its perturbations, `(alive * members, time)`.
-    texts: what was last read of each clip's best perturbation; None before that, and for class scores.
+    texts: the last decoded text of each clip's best perturbation; None before that, and for class scores.
     """
 
     def __init__(self, target: Target, clean: AudioBatch, goal: Goal, members: int, batch_clips: int) -> None:
@@ -60,7 +58,7 @@ class Contest:
         self._improved = [False] * len(clean)
 
     def judge(self, herd: Tensor, draws: Draws) -> tuple[Tensor, Tensor]:
-        """Fitness to rank by and log weight to breed by, both `(alive, members)`; the best is kept.
+        """The fitness for ranking and the log weight for breeding, both `(alive, members)`; keeps the best.
 
         herd: `(alive, members, time)`.
         """
@@ -76,7 +74,7 @@ class Contest:
         return value, weight
 
     def leave(self, draws: Draws) -> list[int]:
-        """Let the clips that are done go; returns the places that those who stay had among the living."""
+        """Remove the clips that are done; returns the positions in `alive` of those that stay."""
         if self.endless:
             return list(range(len(self.alive)))
         if not self.by_scores:
@@ -99,14 +97,14 @@ class Contest:
         if not self.by_scores:
             value = goal.objective(self._target, batch, draws=draws)
             return value, value.double()
-        power = self._target.power(Scores)
-        scores = power.scores(batch, draws=draws)
-        wins = goal.wins(power.classes).to(scores.device)
+        scorer = self._target.capability(Scores)
+        scores = scorer.scores(batch, draws=draws)
+        wins = goal.wins(scorer.classes).to(scores.device)
         chance = scores.double().log_softmax(dim=1).masked_fill(~wins, -torch.inf).logsumexp(dim=1)
-        return goal.margin(scores, power.classes), chance
+        return goal.margin(scores, scorer.classes), chance
 
     def _note(self, herd: Tensor, value: Tensor) -> None:
-        """Keep each living clip's best perturbation; those of clips that are done stay as they are."""
+        """Keep the best perturbation of each clip that is left; the others stay as they are."""
         top, member = value.max(dim=1)
         delta, level = self.best.delta.clone(), self.best.value.clone()
         delta[self.alive, : herd.shape[2]] = herd[torch.arange(len(herd)), member]
@@ -117,7 +115,7 @@ class Contest:
             self._improved[row] = True
 
     def _listen(self, draws: Draws) -> None:
-        """Decode where the best has changed: one clip, where judging took as many as there are members."""
+        """Decode the clips whose best perturbation has changed."""
         rows = [row for row in self.alive if self._improved[row]]
         if not rows:
             return
@@ -126,7 +124,7 @@ class Contest:
             self._improved[row] = False
 
     def _confirmed(self, rows: list[int], draws: Draws) -> list[int]:
-        """Those whose best perturbation reaches the goal again and again, each time with other noise."""
+        """The rows whose best perturbation reaches the goal every time, each time with other noise."""
         for turn in range(CONFIRMATIONS):
             if rows:
                 reached = self._goal.select(rows).achieved(self._heard(rows, draws.turn("confirm", turn)))
@@ -134,7 +132,7 @@ class Contest:
         return rows
 
     def _heard(self, rows: list[int], draws: Draws) -> list[str]:
-        """What the goal reads of the best perturbations of some rows."""
+        """What the goal judges of the best perturbations of some rows."""
         clean = self._clean.select(rows)
         batch = clean.with_waveforms(clean.waveforms + self.best.delta[rows, : clean.waveforms.shape[1]])
         texts = decode(self._target, batch, draws) if self._goal.about == "text" else [""] * len(rows)
@@ -168,7 +166,7 @@ def repeated(clean: AudioBatch, members: int) -> AudioBatch:
 
 
 def offspring(herd: Tensor, weight: Tensor, temperature: float, crowd: AudioBatch, draws: Draws) -> Tensor:
-    """Children of two parents each, `(batch * members, time)`: every sample is from the one or the other.
+    """Children of two parents each, `(batch * members, time)`: each sample comes from one of them.
 
     herd: `(batch, members, time)`; weight: `(batch, members)`, whose softmax at `temperature` picks parents.
     """
@@ -183,20 +181,27 @@ def offspring(herd: Tensor, weight: Tensor, temperature: float, crowd: AudioBatc
 @final
 @dataclass(frozen=True, kw_only=True)
 class Genetic(Attack):
-    """Perturbations breed: the fitter one is, the more children it has, each a mix of two and a few kicks.
+    """Genetic search (Alzantot et al. 2018): needs the model's scores, but no gradient.
 
-    A clip is done once it is fooled, but for a transcript that is only to change, which more steps make worse
-    and worse; the best perturbation of each clip is kept from first to last. Where the target is random, see
-    `Contest`.
+    Each clip has a population of perturbations. Fitter ones have more children; a child mixes two parents and
+    changes a few samples at random. A clip is done once it is fooled, except that evading a recogniser uses
+    all steps to make the transcript worse. The best perturbation of each clip is kept.
 
-    steps: generations after the first.
-    population: perturbations a clip; those of all clips are scored together.
-    elite: how many of the fittest live on unchanged.
+    steps: generations after the first. Every generation scores the whole population.
+    population: perturbations for each clip.
+    elite: how many of the fittest survive unchanged.
     temperature: of the softmax that picks the parents; lower is greedier.
-    mutation_rate: share of a child's samples that are kicked.
-    mutation_size: how far a kicked sample moves, as a share of its level in noise that fills the budget.
-    batch_clips: perturbed clips that the target hears at once; bounds the memory.
+    mutation_rate: share of a child's samples that are changed at random.
+    mutation_size: size of such a change, as a share of the sample's level in noise that fills the budget.
+    batch_clips: perturbed clips in one forward pass; limits the memory.
+
+    >>> model = sv.testing.ToyClassifier()  # a real model takes hundreds of generations
+    >>> attack = sv.attacks.Genetic(steps=20, population=10)
+    >>> sv.attack(model, sv.testing.clips_for(model), attack, budget="snr(db=0)").achieved
+    (True, True, True, True)
     """
+
+    name: ClassVar[str] = "genetic"
 
     steps: int = 500
     population: int = 20
@@ -212,15 +217,15 @@ class Genetic(Attack):
     def __post_init__(self) -> None:
         if self.steps < 1 or self.batch_clips < 1 or not 1 <= self.elite < self.population:
             raise InputError(
-                "expected at least 1 step, 1 clip a batch and an elite from 1 to below the population, got "
-                f"{self.steps} steps, {self.batch_clips} clips and an elite of {self.elite} in "
-                f"{self.population}; 500, 512, 2 and 20 are usual."
+                "steps, batch_clips and elite must be at least 1, and elite below population, got "
+                f"steps={self.steps}, batch_clips={self.batch_clips}, elite={self.elite}, "
+                f"population={self.population}; 500, 512, 2 and 20 are usual."
             )
         if self.temperature <= 0 or self.mutation_size <= 0 or not 0 < self.mutation_rate <= 1:
             raise InputError(
-                "expected temperature and mutation size above 0 and a mutation rate above 0 up to 1, got "
-                f"{self.temperature}, {self.mutation_size} and {self.mutation_rate}; 0.1, 1 and 0.005 "
-                "are usual."
+                "temperature and mutation_size must be above 0, and mutation_rate above 0 and at most 1, got "
+                f"{self.temperature}, {self.mutation_size} and {self.mutation_rate}; 0.1, 1 and 0.005 are "
+                "usual."
             )
 
     @torch.no_grad()
@@ -252,7 +257,7 @@ class Genetic(Attack):
     ) -> Tensor:
         """The next generation, `(batch, population, time)`: the elite, then children."""
         child = offspring(herd, weight, self.temperature, crowd, draws)
-        # One draw says both where a kick falls and, by its sign and size, which way it goes.
+        # One draw decides both which samples change and, by its sign and size, how.
         lot = draws.turn("kick").uniform(crowd)
         kick = budget.steepest(lot.masked_fill(lot.abs() > self.mutation_rate, 0.0), crowd)
         # A share p of the samples of L2 noise has sqrt(p) of its norm; in L-infinity all reach the radius.

@@ -1,4 +1,4 @@
-"""Imperceptible examples for recognisers (Qin et al. 2019): force a text, then hide it under the clip."""
+"""Imperceptible examples for recognisers (Qin et al. 2019): force a text, then hide it by masking."""
 
 from __future__ import annotations
 
@@ -18,27 +18,37 @@ from sottovoce.core.target import Matches, Target
 from sottovoce.errors import InputError
 from sottovoce.perception.masking.threshold import Masker, MaskingThreshold
 
-# Full decodings of the second stage come this often, for the clips that match.
+# In the second stage the clips that match are decoded in full every so many steps.
 LOOK = 10
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Imperceptible(Attack):
-    """First `CarliniWagnerAsr`; then, from each success, loss(text) + alpha masking loss.
+    """Imperceptible examples (Qin et al. 2019): force a text, then hide the perturbation below hearing.
 
-    The masking loss is the power of the perturbation above the clip's masking threshold
-    (`sottovoce.perception.masking.threshold`). Its weight alpha follows each clip by itself: up while the
-    text is said, down while it is not. The success with the least masking loss is kept, that of the first
-    stage included; a clip without one keeps what the first stage came to. All inside the budget.
+    Needs a goal with a text. The first stage is `cw-asr`. From each success the second stage minimises
+    loss(text) + alpha masking loss, where the masking loss is the energy of the perturbation above what the
+    clip masks (psychoacoustic model 1). alpha rises while the text is said and falls while it is not, clip by
+    clip. The success with the smallest masking loss is kept, that of the first stage included. The search
+    stays inside the budget.
 
     steps, c, eps, shrink, times, first_token, bits: the first stage, see `CarliniWagnerAsr`.
     masking_steps: Adam steps of the second stage.
-    masking_rate: length of its steps for each sample, as a share of the RMS of the first stage's success.
-    alpha: the first weight, where 1 gives the slopes of both losses the same length at the start.
-    raise_by, raise_every: alpha grows by this factor at every so manieth step at which the clip wins.
-    lower_by, lower_every: and shrinks by this one at every so manieth at which it does not.
+    masking_rate: its step of each sample, as a share of the RMS of the first stage's success.
+    alpha: the first weight; 1 gives the gradients of both losses the same length at the start.
+    raise_by, raise_every: while the clip succeeds, alpha is multiplied by this, every so many steps.
+    lower_by, lower_every: while it fails, alpha is multiplied by this, every so many steps.
+
+    >>> model = sv.testing.ToyCtc()  # a toy that writes the letters a to e
+    >>> attack = sv.attacks.Imperceptible(steps=50, eps=1.0, masking_steps=20)
+    >>> clips = sv.testing.clips_for(model).select([0])
+    >>> trial = sv.attack(model, clips, attack, budget="snr(db=0)", goal="force(text=ab)")
+    >>> trial.adversarial_texts
+    ('ab',)
     """
+
+    name: ClassVar[str] = "imperceptible"
 
     steps: int = 1000
     c: float = 0.25
@@ -60,27 +70,28 @@ class Imperceptible(Attack):
     goals: ClassVar[tuple[type[Goal], ...]] = (Become,)
 
     def __post_init__(self) -> None:
-        # Made once here so that settings of the first stage are refused at once.
+        # Made here so that bad settings of the first stage are refused at once.
         _ = self.first_stage
         if self.masking_steps < 1 or self.masking_rate <= 0 or self.alpha <= 0:
             raise InputError(
-                "expected masking_steps from 1, masking_rate and alpha above 0, got "
-                f"{self.masking_steps}, {self.masking_rate} and {self.alpha}; mend them."
+                "masking_steps must be at least 1, masking_rate and alpha above 0, got "
+                f"{self.masking_steps}, {self.masking_rate} and {self.alpha}."
             )
         if not (self.raise_by >= 1.0 >= self.lower_by > 0.0):
             raise InputError(
-                f"expected raise_by from 1 and lower_by up to 1, got {self.raise_by} and {self.lower_by}; "
-                "1.2 and 0.8 are usual."
+                "raise_by must be at least 1 and lower_by above 0 and at most 1, got "
+                f"{self.raise_by} and {self.lower_by}; 1.2 and 0.8 are usual."
             )
         for every in (self.raise_every, self.lower_every):
             if every < LOOK or every % LOOK:
                 raise InputError(
-                    f"expected raise_every and lower_every as multiples of {LOOK}, at which steps clips are "
-                    f"decoded, got {every}; 20 and 50 are usual."
+                    f"raise_every and lower_every must be multiples of {LOOK}, because clips are decoded "
+                    f"every {LOOK} steps, got {every}; 20 and 50 are usual."
                 )
 
     @property
     def first_stage(self) -> CarliniWagnerAsr:
+        """The attack of the first stage."""
         return CarliniWagnerAsr(
             steps=self.steps,
             c=self.c,
@@ -109,7 +120,7 @@ class Imperceptible(Attack):
     def _hide(
         self, field: Field, quietest: Kept, masker: Masker, threshold: MaskingThreshold, draws: Draws
     ) -> None:
-        """The second stage on the clips of the field, from the perturbations on record and back into it."""
+        """The second stage on the clips of the field, from their perturbations in `quietest`."""
         delta = quietest.delta[field.rows, : field.clean.waveforms.shape[1]]
         stride = self.masking_rate * delta.norm(dim=1, keepdim=True) / field.clean.lengths.sqrt()[:, None]
         alpha, adam = None, Adam(delta)
@@ -126,14 +137,14 @@ class Imperceptible(Attack):
             delta = field.inside(delta - stride * adam.direction(slope + alpha * rise))
 
     def _turn(self, won: Tensor, steps: int) -> Tensor:
-        """By how much alpha changes after so many steps, of which the last was judged, `(clips,)`."""
+        """The factor on alpha after so many steps, of which the last was judged, `(clips,)`."""
         up = self.raise_by if steps % self.raise_every == 0 else 1.0
         down = self.lower_by if steps % self.lower_every == 0 else 1.0
         return torch.where(won, up, down)
 
 
 def _masking_slope(masker: Masker, delta: Tensor, threshold: MaskingThreshold) -> Tensor:
-    """The slope of the masking loss, `(clips, time)`."""
+    """The gradient of the masking loss, `(clips, time)`."""
     delta = delta.detach().requires_grad_()
     with torch.enable_grad():
         (slope,) = torch.autograd.grad(masker.exceedance_loss(delta, threshold).sum(), delta)

@@ -1,8 +1,8 @@
-"""Attacks by removal: take away what a listener hardly misses, without asking the model for a gradient.
+"""Attacks by removal: take away what a listener hardly misses, without a gradient.
 
 Abdullah et al. (2021), "Hear 'no evil', see 'Kenansville'": speech is split into components, by a discrete
-Fourier transform or by singular spectrum analysis, and the weakest are dropped. The budget says how much
-energy may go; a search for the least that changes the transcript then asks the model for nothing but text.
+Fourier transform or by singular spectrum analysis, and the weakest are removed. The budget limits the energy
+that is removed; a search for the least that changes the transcript needs only the model's texts.
 """
 
 from __future__ import annotations
@@ -27,19 +27,12 @@ from sottovoce.core.target import Target
 from sottovoce.errors import InputError
 
 Reduce = Callable[[float], Tensor]
-"""From a Euclidean length to the perturbation `(time,)` that takes away as much as that length allows."""
+"""From a Euclidean length to the largest removal of at most that length, `(time,)`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Removal(Attack):
-    """What attacks by removal share; a subclass says what a clip loses at a given size.
-
-    search: look for the smallest perturbation that reaches the goal, clip by clip; without a success, and
-        where this is off, the budget is used up.
-    steps: halvings of the search. Success need not grow with size: the smallest of all successes is kept.
-    depth_db: how far below the budget the search looks, in decibels.
-    bits: the grid on which a success must hold.
-    """
+    """What attacks by removal share; a subclass decides what a clip loses at a given size."""
 
     search: bool = True
     steps: int = 8
@@ -53,13 +46,13 @@ class Removal(Attack):
     def __post_init__(self) -> None:
         if self.steps < 1 or self.depth_db <= 0:
             raise InputError(
-                f"expected at least 1 step and a depth above 0 dB, got {self.steps} and {self.depth_db}; "
-                "8 and 40 are usual."
+                f"steps must be at least 1 and depth_db above 0, got {self.steps} and {self.depth_db}; 8 and "
+                "40 are usual."
             )
         self.check_settings()
 
     def check_settings(self) -> None:
-        """Raise `InputError` where a setting of the subclass makes no sense. Default: it has none."""
+        """Raise `InputError` for a bad setting of the subclass. Default: it has none."""
         return None
 
     @abstractmethod
@@ -84,7 +77,7 @@ class Removal(Attack):
         full: Tensor,
         draws: Draws,
     ) -> Tensor:
-        """The smallest success found by bisection in decibels; `full` where there is none."""
+        """The smallest success, found by bisection in decibels; `full` if there is none."""
         best, size = full.clone(), torch.full_like(radius, torch.inf)
         quiet, loud = torch.full_like(radius, -self.depth_db), torch.zeros_like(radius)
         delta, level = full, loud
@@ -94,7 +87,7 @@ class Removal(Attack):
             smaller = won & (length < size)
             best, size = torch.where(smaller[:, None], delta, best), torch.where(smaller, length, size)
             loud = torch.where(won, level, loud)
-            # At the budget itself a failure says nothing of smaller perturbations: the search goes on below.
+            # A failure at the budget itself does not rule out smaller perturbations: search below it.
             quiet = torch.where(won | (level >= 0.0), quiet, level)
             level = (quiet + loud) / 2
             delta = _reduced(reducers, radius * 10.0 ** (level / 20.0), clean)
@@ -110,7 +103,25 @@ class Removal(Attack):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Kenansville(Removal):
-    """Zero the weakest bins of the clip's Fourier transform: as many as the budget's energy covers."""
+    """Kenansville (Abdullah et al. 2021): remove the weakest frequency bins of a clip.
+
+    Needs only the model's answers. Meant for recognisers: the idea is that they rely on weak components that
+    a person hardly misses.
+
+    search: find the smallest removal that reaches the goal, clip by clip; without a success, or if this is
+        off, the whole budget is used.
+    steps: halvings of the search. A larger removal need not succeed where a smaller one did; the smallest
+        success is kept.
+    depth_db: how far below the budget the search goes, in decibels.
+    bits: the grid on which a success must hold.
+
+    >>> model = sv.testing.ToyCtc()  # a toy recogniser
+    >>> attack = sv.attacks.Kenansville(steps=2)
+    >>> sv.attack(model, sv.testing.clips_for(model), attack, budget="snr(db=0)").achieved
+    (True, True, True, True)
+    """
+
+    name: ClassVar[str] = "kenansville"
 
     def reducer(self, clip: Tensor) -> Reduce:
         spectrum, weights = one_sided(clip)
@@ -131,21 +142,26 @@ class Kenansville(Removal):
 @final
 @dataclass(frozen=True, kw_only=True)
 class KenansvilleSsa(Removal):
-    """Drop the weakest components of singular spectrum analysis (Golyandina et al. 2001).
+    """Kenansville by singular spectrum analysis (Golyandina et al. 2001): remove the weakest components.
 
-    Windows of the clip are the columns of a matrix; the eigenvectors of its covariance are patterns of the
-    length of a window, and a component is what the windows hold of one pattern, averaged where they overlap.
+    Windows of the clip are the columns of a matrix. The eigenvectors of its covariance are patterns as long
+    as a window, and a component is the part of the windows along one pattern, averaged where they overlap.
+    The other settings are those of `kenansville`.
 
-    window_samples: length of a window; half of a shorter clip.
+    window_samples: length of a window; half of the clip if that is shorter.
+
+    >>> model = sv.testing.ToyCtc()  # a toy recogniser
+    >>> attack = sv.attacks.KenansvilleSsa(steps=2, window_samples=50)
+    >>> sv.attack(model, sv.testing.clips_for(model), attack, budget="snr(db=0)").achieved
+    (True, True, True, True)
     """
 
+    name: ClassVar[str] = "kenansville-ssa"
     window_samples: int = 200
 
     def check_settings(self) -> None:
         if self.window_samples < 2:
-            raise InputError(
-                f"expected a window of at least 2 samples, got {self.window_samples}; 200 is usual."
-            )
+            raise InputError(f"window_samples must be at least 2, got {self.window_samples}; 200 is usual.")
 
     def reducer(self, clip: Tensor) -> Reduce:
         window = min(self.window_samples, (len(clip) + 1) // 2)
@@ -154,7 +170,7 @@ class KenansvilleSsa(Removal):
 
         @cache
         def weakest(count: int) -> Tensor:
-            """The sum of the `count` weakest components; eigenvalues come in rising order."""
+            """The sum of the `count` weakest components; eigenvalues are in ascending order."""
             return projected(clip, patterns[:, :count] @ patterns[:, :count].T)
 
         def reduce(radius: float) -> Tensor:
@@ -169,10 +185,9 @@ class KenansvilleSsa(Removal):
 
 
 def one_sided(clip: Tensor) -> tuple[Tensor, Tensor]:
-    """The spectrum of a real clip and the weights by which its squared magnitudes sum to the clip's energy.
+    """The spectrum of a real clip, and weights with which its squared magnitudes sum to the clip's energy.
 
-    Every bin stands for two, but for the one at 0 Hz and, where the length is even, the one at the Nyquist
-    frequency.
+    Every bin counts twice, except the one at 0 Hz and, for an even length, the one at the Nyquist frequency.
     """
     spectrum: Tensor = torch.fft.rfft(clip)
     weights = torch.full((len(spectrum),), 2.0, dtype=clip.dtype, device=clip.device)
@@ -183,10 +198,10 @@ def one_sided(clip: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def projected(clip: Tensor, projector: Tensor) -> Tensor:
-    """Each window of the clip `(time,)` through a `(window, window)` matrix, averaged where windows overlap.
+    """Each window of the clip `(time,)` times a `(window, window)` matrix, averaged where windows overlap.
 
-    Away from the ends that is a filter: its tap at distance d is the mean of the d-th diagonal, counting the
-    missing places as zeros. At the ends fewer windows overlap, and they are averaged one by one.
+    Away from the ends this is a filter: its tap at distance d is the mean of the d-th diagonal, with missing
+    places as zeros. At the ends, where fewer windows overlap, they are averaged one by one.
     """
     window, time = len(projector), len(clip)
     edge = min(2 * window - 2, time)
@@ -204,7 +219,7 @@ def projected(clip: Tensor, projector: Tensor) -> Tensor:
 
 
 def _averaged(clip: Tensor, projector: Tensor) -> Tensor:
-    """`projected`, window by window."""
+    """As `projected`, window by window."""
     window = len(projector)
     windows = clip.unfold(0, window, 1) @ projector
     total, count = torch.zeros_like(clip), torch.zeros_like(clip)

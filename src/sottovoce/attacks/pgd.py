@@ -1,4 +1,4 @@
-"""Projected gradient ascent (Madry et al. 2018) and its one-step ancestor, on any target with a loss."""
+"""Projected gradient descent (Madry et al. 2018) and the fast gradient sign method, for any target."""
 
 from __future__ import annotations
 
@@ -20,8 +20,17 @@ from sottovoce.errors import InputError
 @final
 @dataclass(frozen=True, kw_only=True)
 class Fgsm(Attack):
-    """One step up the gradient to the edge of the budget: along its sign for L-infinity, along the gradient
-    itself for L2."""
+    """Fast gradient sign method (Goodfellow et al. 2015): one gradient step to the edge of the budget.
+
+    The step follows the sign of the gradient in L-infinity and the gradient itself in L2. It is the cheapest
+    attack; a model that resists it may still fall to `pgd`.
+
+    >>> clips = sv.open_data("embedded", model="keyword", limit=2)
+    >>> sv.attack("keyword", clips, sv.attacks.Fgsm(), budget="snr(db=10)").achieved
+    (True, True)
+    """
+
+    name: ClassVar[str] = "fgsm"
 
     budgets: ClassVar[tuple[type[Budget], ...]] = (Searchable,)
 
@@ -34,14 +43,23 @@ class Fgsm(Attack):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Pgd(Attack):
-    """Many small steps up the goal's objective, each projected back into the budget; the best one is kept.
+    """Projected gradient descent (Madry et al. 2018): many small gradient steps inside the budget.
 
-    steps: gradient steps a run.
+    The first attack to try, on any model with a gradient. The best perturbation on the way is kept, so that
+    more steps never make it worse.
+
+    steps: gradient steps in each run.
     step: length of a step, as a share of the budget's radius.
-    momentum: share of the last direction that is carried on (0: none; Dong et al. 2018 use up to 1).
+    momentum: share of the last direction that is kept; 0 for none (Dong et al. 2018 use up to 1).
     random_start: start the first run at a random point of the budget instead of the clean clip.
-    restarts: runs in all; from the second on they start at random points.
+    restarts: number of runs; from the second on they start at random points.
+
+    >>> clips = sv.open_data("embedded", model="keyword", limit=2)
+    >>> sv.attack("keyword", clips, sv.attacks.Pgd(steps=20), budget="snr(db=30)").achieved
+    (True, True)
     """
+
+    name: ClassVar[str] = "pgd"
 
     steps: int = 40
     step: float = 0.1
@@ -53,13 +71,11 @@ class Pgd(Attack):
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.restarts < 1:
-            raise InputError(
-                f"expected at least 1 step and 1 run, got {self.steps} and {self.restarts}; raise them."
-            )
+            raise InputError(f"steps and restarts must be at least 1, got {self.steps} and {self.restarts}.")
         if self.step <= 0 or self.momentum < 0:
             raise InputError(
-                f"expected step above 0 and momentum from 0, got {self.step} and {self.momentum}; "
-                "0.1 and 0 are usual."
+                f"step must be above 0 and momentum at least 0, got {self.step} and {self.momentum}; 0.1 and "
+                "0 are usual."
             )
 
     def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:

@@ -1,8 +1,8 @@
-"""A genetic search that adapts its mutations, then estimates gradients when it is close.
+"""A genetic search with adaptive mutations that estimates gradients when it is close.
 
 Taori, Kamsetty, Chu and Vemuri (2019), "Targeted adversarial examples for black box audio systems". The
-original forces a phrase on a CTC model and has no bound but its noise; here any goal and target will do, and
-the budget bounds the perturbation. The losses of recognisers are per token, and so is `momentum_gain`.
+original forces a phrase on a CTC model without a budget; here any goal and target will do, and the budget
+limits the perturbation. The losses of recognisers are per token, and so is `momentum_gain`.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from sottovoce.core.target import Target
 from sottovoce.errors import InputError
 
 _FILTER_ORDER = 10
-# Below this a change of a per-token loss is as much rounding as gain.
+# A smaller change of a per-token loss may be rounding.
 _LEAST_CHANGE = 1e-5
 
 
 @final
 class SearchPace:
-    """How each clip of a run is searched, by its row; it changes from generation to generation.
+    """The state of each clip's search, by its row; updated after every generation.
 
     level: of a sample in noise that fills the budget, `(batch,)`.
-    rate: share of samples that are kicked, `(batch,)`.
-    stride: longest change of a sample along the slopes, `(batch,)`.
-    spots: the samples that the members of a clip shift, where slopes are being taken.
+    rate: share of samples that are changed at random, `(batch,)`.
+    stride: largest change of a sample in a gradient step, `(batch,)`.
+    spots: the samples that the members of a clip shift to estimate the gradient.
     """
 
     def __init__(self, clean: AudioBatch, budget: Ball, rate: float, stride: float) -> None:
@@ -51,41 +51,50 @@ class SearchPace:
         self._last = torch.full_like(self.level, torch.nan)
 
     def adapt(self, rows: Sequence[int], fitness: Tensor, momentum: float, gain: float) -> None:
-        """Mutate more where the fittest gained little; fitness: `(rows,)`, of the fittest of each clip."""
+        """Mutate more if the fittest gained little. fitness: `(rows,)`, of the fittest of each clip."""
         picked = torch.as_tensor(list(rows), device=fitness.device)
         change = (fitness.double() - self._last[picked]).abs()
         exact = (momentum * self._exact[picked] + gain / change).clamp(max=1.0)
-        # No change tells nothing, and in the first generation there is nothing to compare with.
-        told = change > _LEAST_CHANGE
-        self._exact[picked] = torch.where(told, exact, self._exact[picked])
-        # In steps of a quarter of an octave: the last digits of a loss must not decide whom a kick hits.
-        self.rate[picked] = torch.where(told, 2.0 ** ((4.0 * exact.log2()).round() / 4.0), self.rate[picked])
+        # Without a change the rate stays, and in the first generation there is nothing to compare with.
+        changed = change > _LEAST_CHANGE
+        self._exact[picked] = torch.where(changed, exact, self._exact[picked])
+        # In steps of a quarter of an octave: the last digits of a loss must not decide which samples change.
+        self.rate[picked] = torch.where(
+            changed, 2.0 ** ((4.0 * exact.log2()).round() / 4.0), self.rate[picked]
+        )
         self._last[picked] = fitness.double()
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Taori(Attack):
-    """Children of the fittest get high-pass noise, more of it the less the last generation gained.
+    """Genetic search with gradient estimation (Taori et al. 2019): needs scores, but no gradient.
 
-    Once a recogniser's text is within `near` edits of the wanted one, the clip's population changes its work:
-    each member shifts one random sample of the best perturbation, which gives that sample's slope, and the
-    best takes a step along the slopes.
+    Like `genetic`, with mutations by high-pass noise that grow while there is little progress. Once a
+    recogniser's text is within `near` edits of the wanted one, the population estimates the gradient instead:
+    each member shifts one random sample, and the best takes a step along the estimate.
 
-    steps: generations after the first.
-    population: perturbations a clip, and samples whose slope is taken at once.
+    steps: generations after the first. Every generation scores the whole population.
+    population: perturbations for each clip, and samples of which the gradient is estimated at once.
     elite: how many of the fittest are parents.
     temperature: of the softmax that picks among them; lower is greedier.
-    mutation_rate: share of a child's samples that are kicked, at first.
-    mutation_size: of a kick, as a share of a sample's level in noise that fills the budget.
+    mutation_rate: share of a child's samples that are changed at random, at first.
+    mutation_size: size of such a change, as a share of the sample's level in noise that fills the budget.
     momentum, momentum_gain: the rate becomes momentum x rate + momentum_gain / gain in fitness.
     cutoff: of the high-pass filter, as a share of the Nyquist frequency (7 of 8 kHz).
-    near: edits from the wanted text at which slopes take over; 0 for never.
-    probe_size: by how much a sample is shifted to find its slope, as a share of its level in full noise.
-    stride: the longest change of a sample in a step along the slopes, in the same unit.
+    near: edits from the wanted text at which gradients are estimated; 0 for never.
+    probe_size: the shift of a sample to estimate its gradient, as a share of its level in full noise.
+    stride: the largest change of a sample in a step along the estimate, in the same unit.
     stride_decay: factor on the stride after each such step.
-    batch_clips: perturbed clips that the target hears at once; bounds the memory.
+    batch_clips: perturbed clips in one forward pass; limits the memory.
+
+    >>> model = sv.testing.ToyClassifier()  # a real model takes hundreds of generations
+    >>> attack = sv.attacks.Taori(steps=20, population=20, mutation_rate=0.1)
+    >>> sv.attack(model, sv.testing.clips_for(model), attack, budget="snr(db=0)").achieved
+    (True, True, True, True)
     """
+
+    name: ClassVar[str] = "taori"
 
     steps: int = 500
     population: int = 100
@@ -108,22 +117,22 @@ class Taori(Attack):
     def __post_init__(self) -> None:
         if self.steps < 1 or self.batch_clips < 1 or not 1 <= self.elite < self.population:
             raise InputError(
-                "expected at least 1 step, 1 clip a batch and an elite from 1 to below the population, got "
-                f"{self.steps} steps, {self.batch_clips} clips and an elite of {self.elite} in "
-                f"{self.population}; 500, 512, 10 and 100 are usual."
+                "steps, batch_clips and elite must be at least 1, and elite below population, got "
+                f"steps={self.steps}, batch_clips={self.batch_clips}, elite={self.elite}, "
+                f"population={self.population}; 500, 512, 10 and 100 are usual."
             )
         shares = (self.mutation_rate, self.momentum, self.stride_decay)
         if not all(0 < share <= 1 for share in shares) or not 0 < self.cutoff < 1:
             raise InputError(
-                "expected mutation rate, momentum and stride decay above 0 up to 1 and a cutoff between 0 "
-                f"and 1, got {self.mutation_rate}, {self.momentum}, {self.stride_decay} and {self.cutoff}; "
+                "mutation_rate, momentum and stride_decay must be above 0 and at most 1, and cutoff between "
+                f"0 and 1, got {self.mutation_rate}, {self.momentum}, {self.stride_decay} and {self.cutoff}; "
                 "0.005, 0.9, 0.995 and 0.875 are usual."
             )
         sizes = (self.temperature, self.mutation_size, self.probe_size, self.stride)
         if min(sizes) <= 0 or self.momentum_gain < 0 or self.near < 0:
             raise InputError(
-                "expected temperature, mutation size, probe size and stride above 0, momentum gain and near "
-                f"from 0, got {self}; leave them out for the usual ones."
+                "temperature, mutation_size, probe_size and stride must be above 0, momentum_gain and near "
+                f"at least 0, got {self}; leave a setting out for its default."
             )
 
     @torch.no_grad()
@@ -167,8 +176,10 @@ class Taori(Attack):
         return moved
 
     def _kicked(self, child: Tensor, contest: Contest, pace: SearchPace, draws: Draws) -> Tensor:
-        """Children `(alive * population, time)` with high-pass noise on some of their samples; the first of
-        each clip is spared. Returns `(alive, population, time)`."""
+        """Children with high-pass noise on some of their samples, `(alive, population, time)`.
+
+        child: `(alive * population, time)`; the first of each clip stays as it is.
+        """
         crowd, picked = contest.crowd, torch.as_tensor(contest.alive, device=child.device)
         size, rate = (
             part[picked].repeat_interleave(self.population).to(child.dtype)[:, None]
@@ -182,7 +193,7 @@ class Taori(Attack):
         return moved
 
     def _close(self, contest: Contest, goal: Goal) -> frozenset[int]:
-        """Rows whose text is so near to the wanted one that slopes take over."""
+        """Rows whose text is so near to the wanted one that gradients are estimated."""
         if not isinstance(goal, Become) or contest.by_scores or self.near == 0:
             return frozenset()
         heard = {row: contest.texts[row] for row in contest.alive}
@@ -196,7 +207,7 @@ class Taori(Attack):
     def _probes(
         self, members: Tensor, fitness: Tensor, contest: Contest, pace: SearchPace, place: int, draws: Draws
     ) -> Tensor:
-        """A step along the last slopes, and the same with one sample shifted, `(population, time)`."""
+        """A step along the last estimate, and copies with one sample shifted each, `(population, time)`."""
         row, first = contest.alive[place], place * self.population
         base, spots = contest.leaders()[place].clone(), pace.spots.get(row)
         if spots is not None:
@@ -215,7 +226,7 @@ class Taori(Attack):
 
 
 def high_passed(noise: Tensor, cutoff: float) -> Tensor:
-    """White noise `(batch, time)` through a Butterworth filter, at the level that it had before.
+    """White noise `(batch, time)` through a Butterworth filter, at its former level.
 
     cutoff: as a share of the Nyquist frequency.
     """

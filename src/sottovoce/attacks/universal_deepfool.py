@@ -1,15 +1,15 @@
-"""Universal perturbations: DeepFool's pushes, clip after clip, gathered into one waveform.
+"""Universal perturbations from DeepFool: small steps, clip after clip, added up to one waveform.
 
-The loop is that of Moosavi-Dezfooli et al. (2017, "Universal adversarial perturbations", algorithm 1): clip
-after clip, where v does not fool yet, v takes the smallest extra perturbation that would, and is projected
-back onto the budget. `Uap` follows every such push. `UapHc` climbs a hill (Vadillo and Santana 2019,
-"Universal adversarial examples in speech command classification"): it follows a push only where that raises
-the fooling ratio over all clips.
+The loop is that of Moosavi-Dezfooli et al. (2017, "Universal adversarial perturbations", algorithm 1): for
+every clip that v does not fool, add the smallest perturbation that does, and project v back onto the budget.
+`Uap` accepts every such step. `UapHc` is a hill climb (Vadillo and Santana 2019, "Universal adversarial
+examples in speech command classification"): it accepts a step only if that raises the fooling ratio over all
+clips.
 
 Cost, for n clips and e epochs: at most `e n` runs of DeepFool on one clip. Uap adds `e n` decisions on one
-clip and `e` passes over the set. UapHc adds one pass for each push, so at most `e n^2` decisions; a pass ends
-as soon as its push can no longer win, after `n - fooled` decisions at best (see `Leader.challenge`), and a
-push that has lost is not tried again before v has moved.
+clip and `e` passes over the set. UapHc adds one pass for each step, so at most `e n^2` decisions; a pass ends
+as soon as its step can no longer win, after `n - fooled` decisions at best (see `Leader.challenge`), and a
+step that has lost is not tried again before v has changed.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import L2, Ball, Budget, LInf
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Goal
-from sottovoce.core.target import Scores, Target, check_clips
-from sottovoce.core.universal_attack import Perturbation, UniversalAttack
+from sottovoce.core.target import Scores, Target, check_clips, require_capabilities
+from sottovoce.core.universal_attack import Perturbation, UniversalAttack, check_norm
 from sottovoce.errors import InputError
 
 Progress = Callable[[int, int, float], None]
-"""Called after every clip with the epoch, the clips seen in it, and the best fooling ratio so far."""
+"""Called after every clip with the epoch, the clips done in it, and the best fooling ratio so far."""
 
 
 @final
 class Crowd:
-    """The clips of a fit, sorted by id, and how they take a perturbation v `(time,)`.
+    """The clips of a fit, sorted by id, and their answers to a perturbation v `(time,)`.
 
     The samples stay in memory (64 MB for 1,000 clips of a second); the target hears `batch_clips` at a time.
-    How the clips came in batches leaves no trace, because they are gathered and cut anew.
+    The batches that the clips came in do not matter, because they are joined and divided again.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class Crowd:
         check_clips(target, self.clips)
         if goal.references and len(goal.references) != len(places):
             raise InputError(
-                f"expected {len(places)} references, got {len(goal.references)}; bind one a clip."
+                f"the goal needs {len(places)} references, one for each clip, got {len(goal.references)}."
             )
         goal = goal.heard_by(target)
         self.goal = goal.select(places) if goal.references else goal.bind(self._say(self.clips))
-        # A budget that is relative to the clip binds v as laid on each; v itself has the widest radius.
+        # A budget relative to the clip bounds v where it is added; v itself is bounded by the largest radius.
         limit = float(budget.radius(self.clips).max())
         self.bound: Ball = L2(limit) if budget.norm == "l2" else LInf(limit)
 
@@ -71,7 +71,7 @@ class Crowd:
         return len(self.clips)
 
     def silence(self) -> Tensor:
-        """The v of zeros, as long as the longest clip."""
+        """A v of zeros, as long as the longest clip."""
         return torch.zeros_like(self.clips.waveforms[0])
 
     def order(self, epoch: int) -> list[int]:
@@ -89,7 +89,7 @@ class Crowd:
         return self.goal.select(rows).achieved(texts)
 
     def story(self, attack: Any, fooled: int) -> str:
-        """How a perturbation was made, as JSON: the settings, and how many of the clips it fools."""
+        """How a perturbation was made, as JSON: the settings, and how many clips it fools."""
         settings = [item.name for item in fields(self.goal) if not item.metadata.get("bound")]
         aim = {name: getattr(self.goal, name) for name in settings}
         facts = {
@@ -103,7 +103,7 @@ class Crowd:
         return json.dumps(facts)
 
     def push(self, v: Tensor, row: int, steps: int, overshoot: float) -> Tensor:
-        """v with what the clip lacks to be fooled, inside the bound; v itself where nothing changes."""
+        """V plus the smallest step that fools the clip, inside the bound; v itself if nothing changes."""
         clean = self.clips.select([row])
         perturbation = Perturbation(v, clean.sample_rate)
         laid, heard = perturbation.over(clean), perturbation.played(clean, self.budget)
@@ -117,7 +117,7 @@ class Crowd:
             overshoot=overshoot,
             norm=self.budget.norm,
         )
-        # The clip hears v turned up or down to its own level: the push goes the other way to match.
+        # The clip hears v scaled to its own level, so the step is scaled the other way.
         level = float(self.budget.size(heard))
         gain = float(self.budget.size(laid)) / level if level > 0 else 1.0
         pushed = v.clone()
@@ -148,8 +148,8 @@ class Leader:
     def challenge(self, v: Tensor) -> None:
         """Make v the leader if it fools more clips than the leader does.
 
-        Exact, and short where v loses: v cannot win once it has missed as many clips as the leader misses.
-        So the clips that the leader misses come first, then those that earlier challengers have lost.
+        Exact, and short if v loses: v cannot win once it has missed as many clips as the leader misses. So
+        the clips that the leader misses are tested first, then those that earlier challengers missed.
         """
         if v is self.v:
             return
@@ -169,14 +169,10 @@ class Leader:
 
 @dataclass(frozen=True, kw_only=True)
 class Accumulation(UniversalAttack):
-    """The loop that both attacks share; a subclass says where to go on from a push.
+    """The loop that both attacks share; a subclass decides which steps to accept.
 
-    Of all v that were measured over the whole set, the one that fools most clips is returned: zeros where
-    none fools any. `made_by` tells the settings and how many clips were fooled, as JSON.
-
-    epochs: passes through the clips, each in an order of its own.
-    deepfool_steps, overshoot: of DeepFool's search for the smallest push.
-    batch_clips: clips that the target hears at once when fooling is measured; bounds the memory.
+    Of all v that were measured over the whole set, the one that fools most clips is returned: zeros if none
+    fools any. `made_by` holds the settings and how many clips were fooled, as JSON.
     """
 
     epochs: int = 5
@@ -189,15 +185,15 @@ class Accumulation(UniversalAttack):
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.deepfool_steps < 1 or self.batch_clips < 1:
             raise InputError(
-                f"expected at least 1 epoch, 1 step of DeepFool and 1 clip a batch, got {self.epochs}, "
-                f"{self.deepfool_steps} and {self.batch_clips}; raise them."
+                f"epochs, deepfool_steps and batch_clips must be at least 1, got {self.epochs}, "
+                f"{self.deepfool_steps} and {self.batch_clips}."
             )
         if self.overshoot < 0:
-            raise InputError(f"expected an overshoot from 0, got {self.overshoot}; 0.1 is usual.")
+            raise InputError(f"overshoot must be at least 0, got {self.overshoot}; 0.1 is usual.")
 
     @abstractmethod
     def follow(self, leader: Leader, pushed: Tensor) -> Tensor:
-        """The v to go on with after a push."""
+        """The v to continue with after a step."""
 
     @final
     def fit(
@@ -215,13 +211,9 @@ class Accumulation(UniversalAttack):
         A goal without references is bound to what the target says to the clean clips; one with references
         has one for each clip, in the order of `clips`.
         """
-        for kind in self.needs:
-            target.power(kind)
-        if not isinstance(budget, Ball):
-            raise InputError(
-                f"{type(self).__name__} expected a budget of kind Ball, got {budget}; choose l2, linf, snr "
-                "or dbmax."
-            )
+        require_capabilities(self, self.needs, target, "Use universal-gradient.")
+        check_norm(self, budget)
+        assert isinstance(budget, Ball)
         crowd = Crowd(target, clips, goal, budget, draws, self.batch_clips)
         leader = self._search(crowd, progress)
         return Perturbation(leader.v, crowd.clips.sample_rate, crowd.story(self, leader.count))
@@ -233,7 +225,7 @@ class Accumulation(UniversalAttack):
         for epoch in range(self.epochs):
             for seen, row in enumerate(crowd.order(epoch), start=1):
                 known = leader.fooled[row] if v is leader.v else None
-                # From the same v the same push comes again, so that a second try would lose again.
+                # The same v gives the same step, so a second try would lose again.
                 if row not in tried and not (crowd.fooled(v, [row])[0] if known is None else known):
                     tried.add(row)
                     pushed = crowd.push(v, row, self.deepfool_steps, self.overshoot)
@@ -252,7 +244,26 @@ class Accumulation(UniversalAttack):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Uap(Accumulation):
-    """Moosavi-Dezfooli et al. (2017): follow every push. The set is measured at the end of each epoch."""
+    """One perturbation for all clips (Moosavi-Dezfooli et al. 2017), for classifiers.
+
+    Clip after clip, the smallest perturbation that fools it is added, and the sum projected onto the budget.
+    `fit` finds it on some clips; the result is an attack for any others, and can be saved.
+
+    epochs: passes through the clips, each in another order.
+    deepfool_steps, overshoot: settings of DeepFool, which finds the step for each clip.
+    batch_clips: clips in one forward pass when fooling is measured; limits the memory.
+
+    >>> model = sv.testing.ToyClassifier()
+    >>> clips = sv.testing.clips_for(model)
+    >>> found = sv.attacks.Uap(epochs=2).fit(
+    ...     model, [clips], sv.goals.Evade(), sv.budgets.Snr(0), draws=sv.Draws(0))
+    >>> found.sample_rate, len(found.waveform) == clips.waveforms.shape[1]
+    (1000, True)
+    >>> any(sv.attack(model, clips, found, budget="snr(db=0)").achieved)
+    True
+    """
+
+    name: ClassVar[str] = "uap"
 
     def follow(self, leader: Leader, pushed: Tensor) -> Tensor:
         return pushed
@@ -261,7 +272,20 @@ class Uap(Accumulation):
 @final
 @dataclass(frozen=True, kw_only=True)
 class UapHc(Accumulation):
-    """Vadillo and Santana (2019): follow a push only where it raises the fooling ratio over all clips."""
+    """One perturbation for all clips by hill climbing (Vadillo & Santana 2019), for classifiers.
+
+    As `uap`, but a step is accepted only if it raises the fooling ratio over all clips. Slower,
+    because each step is measured on all of them. Settings are those of `uap`.
+
+    >>> model = sv.testing.ToyClassifier()
+    >>> clips = sv.testing.clips_for(model)
+    >>> found = sv.attacks.UapHc(epochs=1).fit(
+    ...     model, [clips], sv.goals.Evade(), sv.budgets.Snr(0), draws=sv.Draws(0))
+    >>> any(sv.attack(model, clips, found, budget="snr(db=0)").achieved)
+    True
+    """
+
+    name: ClassVar[str] = "uap-hc"
 
     def follow(self, leader: Leader, pushed: Tensor) -> Tensor:
         leader.challenge(pushed)
@@ -269,10 +293,10 @@ class UapHc(Accumulation):
 
 
 def _gather(batches: Iterable[AudioBatch]) -> tuple[AudioBatch, list[int]]:
-    """All clips in one batch sorted by id, and the place that each of them came from."""
+    """All clips in one batch sorted by id, and the original position of each."""
     found = list(batches)
     if not found:
-        raise InputError("expected at least one batch of clips to fit on, got none; give some.")
+        raise InputError("clips must have at least one batch to fit on, got none.")
     rates = {batch.sample_rate for batch in found}
     if len(rates) > 1:
         raise InputError(f"expected clips of one sample rate, got {sorted(rates)} Hz; resample them first.")

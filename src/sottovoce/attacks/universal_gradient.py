@@ -1,15 +1,15 @@
 """A universal perturbation by gradient ascent, for any goal on any target with a loss.
 
 Neekhara et al. (2019), "Universal adversarial perturbations for speech recognition systems", and for
-languages Olivier (2023), eq. 5.3: one waveform v is to raise the mean objective over all clips. It repeats
-over longer clips and is cut to shorter ones, in the fit as in its use.
+languages Olivier (2023), eq. 5.3: one waveform v raises the mean objective over all clips. It is repeated for
+longer clips and cut for shorter ones, in the fit and in use.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -20,29 +20,39 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Goal
-from sottovoce.core.target import Target
-from sottovoce.core.universal_attack import Perturbation, UniversalAttack
+from sottovoce.core.target import Target, require_capabilities
+from sottovoce.core.universal_attack import Perturbation, UniversalAttack, check_norm
 from sottovoce.errors import InputError
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class UniversalGradient(UniversalAttack):
-    """Clips in small batches push v along the mean of their gradients, each of the same weight.
+    """One perturbation for all clips by gradient (Neekhara et al. 2019), for any goal and model.
 
-    Equal weights matter: a model that is sure of a clip has next to no gradient there, and the mean of the
-    gradients as they are would leave the hard clips alone. The v that reaches the goal on most clips is kept,
-    and of several such the one of the highest mean objective.
+    Each step follows the mean of the gradients of a small batch of clips, normalised clip by clip: a model
+    that is confident about a clip has almost no gradient there, and a plain mean would leave the hard clips
+    out. The v that reaches the goal on most clips is kept; of several, the one with the highest mean
+    objective.
 
-    epochs: passes through the clips, each in an order of its own.
-    step: length of a step, as a share of the budget's radius; it shrinks evenly to a tenth over the epochs.
-    momentum: share of the last direction that is carried on.
-    ceiling: objective from which a clip no longer pushes, such as a loss of 3 nats a token; None: it always
-        does. A low one helps the clips of the fit at the cost of all others.
+    epochs: passes through the clips, each in another order.
+    step: length of a step, as a share of the budget's radius; it falls linearly to a tenth over the epochs.
+    momentum: share of the last direction that is kept.
+    ceiling: objective from which a clip is left out of the mean, such as a loss of 3 nats a token; None:
+        never. A low one helps the clips of the fit at the cost of all others.
     seconds: length of v; None: as long as the longest clip.
     judge_every: epochs from one count of successes to the next.
-    batch_clips: clips a step.
+    batch_clips: clips in each step.
+
+    >>> model = sv.testing.ToyClassifier()
+    >>> clips = sv.testing.clips_for(model)
+    >>> found = sv.attacks.UniversalGradient(epochs=5).fit(
+    ...     model, [clips], sv.goals.Evade(), sv.budgets.Snr(0), draws=sv.Draws(0))
+    >>> any(sv.attack(model, clips, found, budget="snr(db=0)").achieved)
+    True
     """
+
+    name: ClassVar[str] = "universal-gradient"
 
     epochs: int = 30
     step: float = 0.5
@@ -55,12 +65,12 @@ class UniversalGradient(UniversalAttack):
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.judge_every < 1 or self.batch_clips < 1:
             raise InputError(
-                f"expected at least 1 epoch, a count every epoch and 1 clip a batch, got {self.epochs}, "
-                f"{self.judge_every} and {self.batch_clips}; raise them."
+                f"epochs, judge_every and batch_clips must be at least 1, got {self.epochs}, "
+                f"{self.judge_every} and {self.batch_clips}."
             )
         if self.step <= 0 or not 0 <= self.momentum < 1 or (self.seconds is not None and self.seconds <= 0):
             raise InputError(
-                "expected step and seconds above 0 and momentum from 0 to below 1, got "
+                "step and seconds must be above 0, and momentum at least 0 and below 1, got "
                 f"{self.step}, {self.seconds} and {self.momentum}; 0.5, none and 0.9 are usual."
             )
 
@@ -76,16 +86,12 @@ class UniversalGradient(UniversalAttack):
     ) -> Perturbation:
         """One perturbation for all clips.
 
-        A goal without references is bound to what is read of the clean clips; one with references has one for
-        each clip, in the order of `clips`.
+        A goal without references is bound to what the target says to the clean clips; one with references has
+        one for each clip, in the order of `clips`.
         """
-        for kind in goal.needs:
-            target.power(kind)
-        if not isinstance(budget, Ball):
-            raise InputError(
-                f"{type(self).__name__} expected a budget of kind Ball, got {budget}; choose l2, linf, snr "
-                "or dbmax."
-            )
+        require_capabilities(goal, goal.needs, target, "Use evade or force.")
+        check_norm(self, budget)
+        assert isinstance(budget, Ball)
         batches = list(clips)
         crowd = Crowd(target, batches, _bound(target, batches, goal, draws), budget, draws, self.batch_clips)
         size = crowd.clips.waveforms.shape[1]
@@ -115,7 +121,7 @@ class UniversalGradient(UniversalAttack):
 
 @final
 class Ascent:
-    """A waveform v on its way up, and the best of those that were judged."""
+    """The search for a waveform v, and the best one that was judged."""
 
     def __init__(self, crowd: Crowd, size: int) -> None:
         self._crowd = crowd
@@ -126,13 +132,13 @@ class Ascent:
 
     @property
     def share(self) -> float:
-        """Of clips that the best v fools."""
+        """The share of clips that the best v fools."""
         return max(self.fooled, 0) / len(self._crowd)
 
     def push(
         self, rows: Sequence[int], stride: float, momentum: float, ceiling: float | None, draws: Draws
     ) -> bool:
-        """One step for these clips; says whether any of them still pushes."""
+        """One step for these clips; returns whether any of them still has a gradient."""
         crowd = self._crowd
         clean, delta = self._played(rows)
         value, gradient = climb(crowd.target, clean, delta, crowd.goal.select(rows), draws)
@@ -169,21 +175,24 @@ class Ascent:
         return clean, within(clean, played)
 
     def _kept(self, v: Tensor) -> Tensor:
-        """v inside the bound; at its edge where the level is set anew for each clip, so that steps stay as
-        long beside v as they are said to be."""
+        """V inside the bound.
+
+        At its edge if the budget is relative to the clip: v is then scaled anyway, and steps keep their
+        length relative to v.
+        """
         bound, clip = self._crowd.bound, self._crowd.clips.select([0])
         return (bound.fill if self._crowd.budget.relative else bound.project)(v[None], clip)[0]
 
 
 def folded(gradient: Tensor, size: int) -> Tensor:
-    """Gradients to what a clip hears, `(batch, time)`, as gradients to a v of `size` samples that repeats."""
+    """Gradients of the clips, `(batch, time)`, as gradients of a v of `size` samples that repeats."""
     turns = -(-gradient.shape[1] // size)
     padded = torch.nn.functional.pad(gradient, (0, turns * size - gradient.shape[1]))
     return padded.view(len(gradient), turns, size).sum(dim=1)
 
 
 def _read(target: Target, batch: AudioBatch, goal: Goal, draws: Draws) -> list[str]:
-    """What success is judged by; a goal that is not about the text needs no decoding."""
+    """What success is judged by; a goal that is not about the text is not decoded."""
     texts = decode(target, batch, draws) if goal.about == "text" else [""] * len(batch)
     return goal.read(target, batch, texts, draws=draws.turn("judge"))
 

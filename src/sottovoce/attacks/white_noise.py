@@ -1,4 +1,4 @@
-"""White noise that fills the budget: the baseline that every attack must beat; and no attack at all."""
+"""Baselines: white noise that fills the budget, and no attack at all."""
 
 from __future__ import annotations
 
@@ -19,8 +19,18 @@ from sottovoce.core.target import Target
 @final
 @dataclass(frozen=True, kw_only=True)
 class WhiteNoise(Attack):
-    """Gaussian noise on the surface of an L2 ball, uniform noise inside an L-infinity one, and otherwise
-    Gaussian noise turned up until the budget is full."""
+    """White noise that fills the budget: the baseline that a real attack must beat.
+
+    Gaussian noise on the surface of an L2 ball, uniform noise inside an L-infinity ball, and Gaussian noise
+    scaled to the edge of any other budget. A model that it fools is not robust to ordinary noise either.
+
+    >>> clips = sv.open_data("embedded", model="keyword", limit=2)
+    >>> trial = sv.attack("keyword", clips, sv.attacks.WhiteNoise(), budget="snr(db=40)")
+    >>> trial.achieved
+    (False, False)
+    """
+
+    name: ClassVar[str] = "noise"
 
     budgets: ClassVar[tuple[type[Budget], ...]] = (Searchable,)
     sees: ClassVar[Sight] = "nothing"
@@ -33,7 +43,15 @@ class WhiteNoise(Attack):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Nothing(Attack):
-    """Clips as they are: a plan of it alone measures clean accuracy or WER, and no robustness."""
+    """No attack: the clips stay as they are, to measure clean accuracy or word error rate alone.
+
+    >>> clips = sv.open_data("embedded", model="keyword", limit=2)
+    >>> trial = sv.attack("keyword", clips, "none")
+    >>> bool(trial.delta.any()), trial.clean_texts == trial.labels
+    (False, True)
+    """
+
+    name: ClassVar[str] = "none"
 
     sees: ClassVar[Sight] = "nothing"
 

@@ -1,16 +1,16 @@
-"""Yeehaw: drop the weakest bins of the spectrum and clip the strongest, without a gradient.
+"""Yeehaw: remove the weakest bins of the spectrum and clip the strongest, without a gradient.
 
 Abdullah et al. (2023), "Attacks as Defenses: Designing Robust Audio CAPTCHAs Using Attacks on Automatic
 Speech Recognition Systems"; the attack is named Yeehaw Junction. The two steps and their shares of the budget
 follow the account that the robust_speech library gives of it. Here a clipped bin keeps its phase, and the
-energy that counts is the perturbation's, so that the SNR asked for is the SNR measured.
+energy that counts is the perturbation's, so that the measured SNR is the requested one.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -22,16 +22,25 @@ from sottovoce.errors import InputError
 @final
 @dataclass(frozen=True, kw_only=True)
 class Yeehaw(Removal):
-    """A little of the budget removes the weakest bins, as Kenansville does; the rest levels the strongest.
+    """Yeehaw (Abdullah et al. 2023): remove the weakest frequency bins and clip the strongest.
 
-    removal_db: how far below the budget the energy of the removed bins lies, in decibels.
+    Needs only the model's answers. A small part of the budget removes the weakest bins, as `kenansville`
+    does; the rest clips the strongest. Meant for recognisers. The other settings are those of `kenansville`.
+
+    removal_db: how far below the budget the energy of the removed bins is, in decibels.
+
+    >>> model = sv.testing.ToyCtc()  # a toy recogniser
+    >>> attack = sv.attacks.Yeehaw(steps=2)
+    >>> sv.attack(model, sv.testing.clips_for(model), attack, budget="snr(db=0)").achieved
+    (True, True, True, True)
     """
 
+    name: ClassVar[str] = "yeehaw"
     removal_db: float = 20.0
 
     def check_settings(self) -> None:
         if self.removal_db < 0:
-            raise InputError(f"expected removal_db from 0, got {self.removal_db}; 20 is usual.")
+            raise InputError(f"removal_db must be at least 0, got {self.removal_db}; 20 is usual.")
 
     def reducer(self, clip: Tensor) -> Reduce:
         spectrum, weights = one_sided(clip)
@@ -57,15 +66,15 @@ class Yeehaw(Removal):
 def clip_level(magnitudes: Tensor, weights: Tensor, energy: float) -> float:
     """The magnitude c at which clipping costs `energy`: sum of w (a - c)^2 over the bins with a > c.
 
-    Over the k largest that is a square in c, W c^2 - 2 M c + Q, with the sums of w, w a and w a^2; the cost
-    at each magnitude tells how many k are clipped. Zero where even silence costs less.
+    Over the k largest this is quadratic in c, W c^2 - 2 M c + Q, with the sums of w, w a and w a^2; the cost
+    at each magnitude gives k, the number that are clipped. Zero if even silence costs less.
     """
     falling, order = magnitudes.sort(descending=True)
     weight = weights[order]
     sums = [(weight * falling**power).cumsum(dim=0) for power in range(3)]
     following = torch.nn.functional.pad(falling[1:], (0, 1))
     cost = sums[0] * following.square() - 2.0 * sums[1] * following + sums[2]
-    # Rounding may leave a dip where two magnitudes are equal.
+    # Rounding may make the cost dip between two equal magnitudes.
     count = int(torch.searchsorted(cost.cummax(dim=0).values, energy))
     if count == len(cost):
         return 0.0

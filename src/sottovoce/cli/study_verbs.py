@@ -56,7 +56,7 @@ def run(
             help="Clips: a corpus such as embedded, speechcommands:DIR, librispeech:DIR, prompts. M3 also "
             "takes a folder of answers; M4: mushra:DIR; M5 also takes CORPUS@NOISES; O3 takes WORDS@IMAGES; "
             "A: manifest.csv (columns path, speaker, and label such as control or PD), pcgita:DIR, "
-            "torgo:DIR or proxy:CORPUS.",
+            "torgo:DIR or proxy:CORPUS; O2: images such as mnist:DIR.",
             show_default="the study's own",
         ),
     ] = None,
@@ -76,14 +76,17 @@ def run(
     fit: Annotated[
         str | None,
         typer.Option(
-            help="O8, O12: clips to fit universal attacks on.", show_default="every other clip of the data"
+            help="O8, O12: clips to fit universal attacks on. O1, O2: how networks are trained, such as "
+            "sgd(rate=0.1).",
+            show_default="every other clip of the data",
         ),
     ] = None,
     clips: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="O, M, A3: number of clips; A: number of clips per speaker.",
+            help="O, M, A3: number of clips; A: number of clips per speaker; O1, O2: number of networks of "
+            "each design.",
             show_default="the scale's own",
         ),
     ] = None,

@@ -1,1 +1,1 @@
-"""What a waveform meets, in order: batch, target, transform, goal, budget, attack, metric, record."""
+"""The core, in the order of use: batch, target, transform, goal, budget, attack, metric, record."""

@@ -1,4 +1,4 @@
-"""Attacks: a subclass finds a perturbation, the base class makes an honest example of it."""
+"""Attacks: a subclass finds a perturbation; the base class projects, rounds and judges the example."""
 
 from __future__ import annotations
 
@@ -15,31 +15,54 @@ from sottovoce.core.budget import Ball, Budget, NormName
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Become, Goal, JudgedBy, Truth, detect_languages
 from sottovoce.core.quantisation import round_clean, settle
-from sottovoce.core.target import Languages, Says, Scores, Target, check_clips, check_scores
+from sottovoce.core.target import (
+    Languages,
+    Says,
+    Scores,
+    Target,
+    check_clips,
+    check_scores,
+    require_capabilities,
+    shown_name,
+)
 from sottovoce.errors import BudgetError, GradientError, InputError
 
 Sight = Literal["gradient", "scores", "decisions", "nothing"]
-"""What an attack looks at in a target, from the most to the least."""
+"""What an attack observes of a target, from the most to the least."""
 Chance = Callable[[AudioBatch, Sequence[str]], Tensor]
+WITH_A_NORM = "a budget with a norm, such as snr(db=30), dbmax(db=-20), l2(eps=0.1) or linf(eps=0.01)"
 SLACK = 1e-6
-"""How much more of a budget the same example may seem to take when it is measured again: on a GPU the last
-digits of a sum are not always the same."""
+"""Tolerance, as a share of the budget, when a finished example is measured again: on a GPU the last digits of
+a sum vary."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A batch of finished examples, with everything a metric may ask.
+    """The results of an attack on a batch of clips: the examples, what the model said, and who was fooled.
 
-    references: what the attack was judged against (the model's clean decision unless the goal was bound).
-    labels: the truth where it is known.
-    achieved: success of the example as saved; `achieved_unrounded`: before it was rounded to the grid.
-    judged_by: what success means for each clip.
-    wanted: what each clip was to become, where the goal has such a text.
-    says, canonical: what the target's texts are, and the form in which they are compared.
-    languages: those heard in the clean clips and in the examples, where the target tells them.
-    facts: what else is known of each clip, such as its speaker and its language.
-    chance: the probability `(batch,)` that the target gives to a label of each clip of a batch, where it has
+    clean, adversarial: the clips before and after, as `AudioBatch`; `delta` is the difference.
+    clean_texts, adversarial_texts: what the model said to each.
+    achieved: whether each example reached the goal, as it would be saved in a 16-bit file;
+        `achieved_unrounded`: before it was rounded.
+    references: what success was judged against: what the model said to the clean clip, unless the goal was
+        bound to something else.
+    labels: the true labels, if known.
+    judged_by: what success means for each clip: "errors", "change" or "goal".
+    wanted: the text that each clip was meant to become, if the goal has one.
+    says, canonical: whether the texts are classes or words, and the form in which they are compared.
+    languages: the languages detected in the clean clips and in the examples, if the model detects any.
+    facts: further facts about each clip, such as its speaker.
+    chance: gives the probability `(batch,)` of a label for each clip of a batch, if the model has class
         scores.
+
+    >>> clips = sv.open_data("embedded", model="keyword", limit=2)
+    >>> trial = sv.attack("keyword", clips, "pgd(steps=10)", budget="snr(db=20)")
+    >>> trial.achieved
+    (True, True)
+    >>> [before != after for before, after in zip(trial.clean_texts, trial.adversarial_texts)]
+    [True, True]
+    >>> bool(trial.delta.abs().max() > 0)
+    True
     """
 
     clean: AudioBatch
@@ -60,27 +83,45 @@ class Trial:
 
     @property
     def delta(self) -> Tensor:
-        """What was added, `(batch, time)`."""
+        """The perturbation, `(batch, time)`: adversarial less clean samples."""
         return self.adversarial.waveforms - self.clean.waveforms
 
 
 class Attack(ABC):
-    """An attack on each clip by itself. A subclass is a frozen dataclass of settings with a `perturb`."""
+    """An attack that perturbs each clip by itself. A subclass is a frozen dataclass that writes `perturb`.
 
+    `perturb` returns a perturbation `(batch, time)`. Calling the attack does the rest: it projects onto the
+    budget, clamps to [-1, 1], rounds to 16 bits, decodes, and judges the result, so that every attack is
+    measured alike. `climb` gives the objective and its gradient. `sv.testing.check_attack` tests the
+    subclass.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class OneStep(sv.Attack):
+    ...     def perturb(self, target, clean, goal, budget, draws):
+    ...         _, gradient = sv.climb(target, clean, torch.zeros_like(clean.waveforms), goal, draws)
+    ...         return budget.fill(gradient, clean)
+    >>> clips = sv.open_data("embedded", model="keyword", limit=2)
+    >>> sv.attack("keyword", clips, OneStep(), budget="snr(db=10)").achieved
+    (True, True)
+    """
+
+    name: ClassVar[str] = ""
+    """The name it is registered under, for messages."""
     needs: ClassVar[tuple[type, ...]] = ()
-    """Powers that the target must have, such as `Scores`."""
+    """Capabilities that the target must have, such as `Scores`."""
     budgets: ClassVar[tuple[type[Budget], ...]] = (Budget,)
-    """Kinds of budget that the attack can search."""
+    """Kinds of budget that the attack works with."""
     norms: ClassVar[tuple[NormName, ...]] = ("l2", "linf")
     """Norms that such a budget may have."""
     goals: ClassVar[tuple[type[Goal], ...]] = (Goal,)
-    """Kinds of goal that it can reach for."""
+    """Kinds of goal that the attack works for."""
     sees: ClassVar[Sight] = "gradient"
-    """What it looks at: a black box shows scores or decisions alone."""
+    """What the attack observes: "gradient" for a white box, "scores" or "decisions" for a black box."""
 
     @abstractmethod
     def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
-        """The perturbation found, `(batch, time)`; it need not be projected, clamped or rounded yet."""
+        """The perturbation found, `(batch, time)`; it need not be projected, clamped or rounded."""
 
     @final
     def __call__(
@@ -98,18 +139,19 @@ class Attack(ABC):
     ) -> Trial:
         """Attack, then project, clamp to [-1, 1], round to `bits` (None: keep floats), decode and judge.
 
-        A goal without references is bound to what the target says to the clean clips. To evade a recogniser
-        is to add word errors, in clips whose true text is among the `labels`. Every part works on copies:
-        whatever one writes into them, the examples are made of the caller's clips and judged there.
+        A goal without references is bound to what the target says to the clean clips. For a recogniser, to
+        evade means to add word errors if the true text is in `labels`. The attack works on copies of the
+        clips, so nothing that it writes into them changes the result.
 
-        through: another target, where the perturbation is looked for there and judged on `target`: the
-            undefended model, say, for an attacker who does not know of the defense.
+        through: search the perturbation on this target and judge it on `target`; the undefended model, for
+            an attacker who does not know about the defense.
         """
         through = target if through is None else through
         self.check(through, goal, budget)
         check_clips(target, clean)
         clean = round_clean(clean, bits)
-        # The budget has a copy of its own: it may keep what it measured of clips that an attack wrote into.
+        # The budget gets a copy of its own: it may cache measurements of clips that an attack then writes
+        # into.
         shown, weighed = Lent(clean), Lent(clean)
         clean_texts = decode(target, shown(), draws)
         goal = goal.heard_by(target)
@@ -117,7 +159,7 @@ class Attack(ABC):
             goal = goal.bind(goal.read(target, shown(), clean_texts, draws=draws.turn("judge")))
         if len(goal.references) != len(clean):
             raise InputError(
-                f"expected {len(clean)} references, got {len(goal.references)}; bind one a clip."
+                f"the goal needs {len(clean)} references, one for each clip, got {len(goal.references)}."
             )
         if target.says == "words" and labels is not None:
             goal = goal.knowing(_truths(labels, facts, clean_texts))
@@ -152,31 +194,32 @@ class Attack(ABC):
 
     @final
     def check(self, target: Target, goal: Goal, budget: Budget) -> None:
-        """Raise before any work where this attack cannot run on this target for this goal and budget."""
-        for kind in (*self.needs, *goal.needs):
-            target.power(kind)
+        """Raise before any work if this attack cannot run on this target with this goal and budget."""
+        require_capabilities(self, self.needs, target, "Use pgd, apgd or fgsm.")
+        require_capabilities(goal, goal.needs, target, "Use evade or force.")
         if not isinstance(goal, self.goals):
-            names = ", ".join(kind.__name__ for kind in self.goals)
             raise InputError(
-                f"{type(self).__name__} expected a goal of kind {names}, got {type(goal).__name__}; name a "
-                "text to say, such as force(text=yes)."
+                f"{shown_name(self)} forces a text, got the goal {shown_name(goal)}. Name a text, such as "
+                "force(text=yes)."
             )
         if not isinstance(budget, self.budgets):
-            names = ", ".join(kind.__name__ for kind in self.budgets)
-            raise InputError(
-                f"{type(self).__name__} expected a budget of kind {names}, got {budget}; choose one of them."
-            )
+            kinds = " or ".join(kind.__name__ for kind in self.budgets)
+            needed = WITH_A_NORM if self.budgets == (Ball,) else f"a budget of kind {kinds}"
+            raise InputError(f"{shown_name(self)} needs {needed}, got {budget}.")
         if isinstance(budget, Ball) and budget.norm not in self.norms:
             raise InputError(
-                f"{type(self).__name__} expected a budget in the norm {' or '.join(self.norms)}, got "
-                f"{budget}; choose another."
+                f"{shown_name(self)} needs a budget in the norm {' or '.join(self.norms)}, got {budget}. Use "
+                f"{' or '.join(_IN_NORM[norm] for norm in self.norms)}."
             )
+
+
+_IN_NORM: dict[NormName, str] = {"l2": "snr(db=30) or l2(eps=0.1)", "linf": "linf(eps=0.01) or dbmax(db=-20)"}
 
 
 def _truths(
     labels: Sequence[str], facts: Sequence[Mapping[str, str]], clean_texts: Sequence[str]
 ) -> list[Truth | None]:
-    """What is really said, of the clips that have a label."""
+    """The true texts of the clips that have a label."""
     languages = [known.get("language", "") for known in facts] or [""] * len(labels)
     return [
         Truth.of(label, language, text) if label.strip() else None
@@ -195,8 +238,8 @@ def _languages(target: Target, batch: AudioBatch, draws: Draws) -> tuple[str, ..
 
 
 def _chance(target: Target, draws: Draws) -> Chance:
-    """Asked for by the metrics that need it alone: it costs a pass. It hears what the judgement heard."""
-    scorer = target.power(Scores)
+    """Computed only if a metric needs it, because it costs a pass. Its draws are those of the judgement."""
+    scorer = target.capability(Scores)
 
     @torch.no_grad()
     def chance(batch: AudioBatch, labels: Sequence[str]) -> Tensor:
@@ -218,7 +261,7 @@ def listen(
     facts: tuple[Mapping[str, str], ...] = (),
     bits: int | None = 16,
 ) -> Trial:
-    """What the target says to clips that nobody attacks: a trial in one pass whose examples are the clips."""
+    """A trial without an attack, in one pass: the examples are the clean clips."""
     check_clips(target, clean)
     clean = round_clean(clean, bits)
     shown = Lent(clean)
@@ -242,7 +285,7 @@ def listen(
 
 
 def decode(target: Target, batch: AudioBatch, draws: Draws) -> list[str]:
-    """What the target says, without a gradient; every judgement of a run hears the same random pass."""
+    """The target's texts, without a gradient; every judgement of a run uses the same random pass."""
     with torch.no_grad():
         return target.decode(batch, draws=draws.turn("judge"))
 
@@ -250,10 +293,11 @@ def decode(target: Target, batch: AudioBatch, draws: Draws) -> list[str]:
 def climb(
     target: Target, clean: AudioBatch, delta: Tensor, goal: Goal, draws: Draws
 ) -> tuple[Tensor, Tensor]:
-    """The goal's objective `(batch,)` at clean + delta and its gradient `(batch, time)` to delta.
+    """The goal's objective `(batch,)` at clean + delta and its gradient `(batch, time)`.
 
-    >>> import sottovoce as sv
-    >>> import torch
+    The gradient is with respect to `delta`. Every attack steps up: the higher the objective, the nearer the
+    goal.
+
     >>> model = sv.open_model("keyword", device="cpu")
     >>> clean = sv.open_data("embedded", model=model, limit=2).batch()
     >>> goal = sv.goals.Evade().heard_by(model).bind(["yes", "no"])
@@ -268,44 +312,53 @@ def climb(
         if value.requires_grad:
             (gradient,) = torch.autograd.grad(value.sum(), delta, allow_unused=True)
     if gradient is None:
-        # A defense that cuts the gradient off has one: zero. That it masks it, other attacks must show.
+        # A defense that detaches the gradient has a gradient of zero. Attacks without one show the masking.
         gradient = torch.zeros_like(delta)
     check_finite(clean, gradient)
     return value.detach(), gradient
 
 
 def check_finite(clean: AudioBatch, gradient: Tensor) -> None:
-    """Refuse a gradient `(batch, time)` with NaN or infinity in it."""
-    # The sum is finite exactly when every part is, and costs a tenth of looking at each.
+    """Raise `GradientError` for a gradient `(batch, time)` with NaN or infinity in it."""
+    # The sum is finite exactly when every part is, and costs a tenth of testing each.
     if not bool(torch.isfinite(gradient.sum())):
         row = int((~torch.isfinite(gradient)).any(dim=1).nonzero()[0])
         raise GradientError(
             f"clip {clean.ids[row]!r}: expected a finite gradient, got NaN or infinity; the model's loss "
-            "overflows on this clip."
+            "overflows on this clip. Leave it out, or run the model in float32."
         )
 
 
 def check_inside(budget: Budget, delta: Tensor, clean: AudioBatch) -> None:
-    """Refuse a finished perturbation `(batch, time)` that is not inside its budget."""
+    """Raise `BudgetError` for a finished perturbation `(batch, time)` that is not inside its budget."""
     excess = budget.excess(delta, clean)
     inside = excess <= 1.0 + SLACK  # False for NaN
     if not bool(inside.all()):
         row = int((~inside).nonzero()[0])
         raise BudgetError(
             f"clip {clean.ids[row]!r}: expected an example inside {budget}, got {float(excess[row]):.6g} "
-            "times what it allows; check the attack and the budget with sottovoce.testing."
+            "times what it allows; test the attack and the budget with sottovoce.testing."
         )
 
 
 class Best:
-    """The best perturbation so far, clip by clip: more steps never make an attack worse at its own goal."""
+    """Keeps the best perturbation so far, clip by clip, so that more steps never make an attack worse.
+
+    >>> best = sv.Best(torch.zeros(2, 3))
+    >>> best.update(torch.full((2, 3), 0.1), torch.tensor([1.0, 1.0])).tolist()
+    [True, True]
+    >>> best.update(torch.full((2, 3), 0.2), torch.tensor([2.0, 0.5])).tolist()
+    [True, False]
+    >>> [round(sample, 1) for sample in best.delta[:, 0].tolist()]
+    [0.2, 0.1]
+    """
 
     def __init__(self, delta: Tensor) -> None:
         self.delta = delta
         self.value = torch.full((len(delta),), -torch.inf, device=delta.device)
 
     def update(self, delta: Tensor, value: Tensor) -> Tensor:
-        """Keep what is better, `(batch,)`; returns which clips got better, as bool."""
+        """Keep each clip's perturbation if its value `(batch,)` is higher; returns which were, as bool."""
         better = value > self.value
         if bool(better.all()):
             self.delta, self.value = delta, value
@@ -316,11 +369,9 @@ class Best:
 
 
 def within(clean: AudioBatch, delta: Tensor) -> Tensor:
-    """The perturbation cut so that clean + delta stays in [-1, 1].
+    """The perturbation, clamped so that clean + delta stays in [-1, 1].
 
-    >>> import sottovoce as sv
-    >>> import torch
-    >>> clean = sv.AudioBatch.of([torch.tensor([0.5, -0.5]).numpy()], 16000, ["a"])
+    >>> clean = sv.AudioBatch.of([torch.tensor([0.5, -0.5])], sample_rate=16000)
     >>> sv.within(clean, torch.tensor([[1.0, 0.25]])).tolist()
     [[0.5, 0.25]]
     """

@@ -1,4 +1,4 @@
-"""Audio on its way through the system: the only thing that carries waveforms."""
+"""`AudioBatch`: clips as tensors, the only form in which audio passes from part to part."""
 
 from __future__ import annotations
 
@@ -15,16 +15,22 @@ from torch import Tensor
 from sottovoce.errors import InputError
 
 PASS = "\x1f"
-"""Stands between the name of a clip and the number of the pass over it."""
+"""Separates the name of a clip from the number of the pass over it."""
 
 
 @dataclass(frozen=True, eq=False)
 class AudioBatch:
-    """Mono clips of one sample rate, padded with zeros at the end.
+    """Mono clips of one sample rate, padded with zeros to one length. Frozen; `of` makes one from arrays.
 
-    waveforms: `(batch, time)` float in [-1, 1], zero past each length.
+    waveforms: `(batch, time)` float in [-1, 1], zero beyond each length.
     lengths: `(batch,)` int64, in samples.
-    ids: one name a clip, all different; random draws and records hang on them.
+    ids: a name for each clip, all different. Random numbers and records depend on it, not on the position.
+
+    >>> batch = sv.AudioBatch.of([[0.1, 0.2, 0.3], [0.5]], sample_rate=16000, ids=["yes-1", "no-1"])
+    >>> batch.waveforms.shape, batch.lengths.tolist()
+    (torch.Size([2, 3]), [3, 1])
+    >>> batch.clip(1).tolist()  # without its padding
+    [0.5]
     """
 
     waveforms: Tensor
@@ -38,9 +44,9 @@ class AudioBatch:
 
     @classmethod
     def of(cls, clips: Sequence[ArrayLike], sample_rate: int, ids: Sequence[str] | None = None) -> AudioBatch:
-        """Pad single clips, each `(time,)`, into one batch. Ids default to the positions."""
+        """One batch from single clips, each `(time,)`. ids default to "0", "1" ..."""
         if not clips:
-            raise InputError("expected at least one clip, got none; give one waveform per clip.")
+            raise InputError("expected at least one clip, got none; give one waveform for each clip.")
         rows = [torch.as_tensor(np.asarray(clip)).detach().to(torch.float32) for clip in clips]
         for position, row in enumerate(rows):
             if row.ndim != 1:
@@ -61,12 +67,12 @@ class AudioBatch:
 
     @cached_property
     def ragged(self) -> bool:
-        """Whether any clip is shorter than the widest one."""
+        """Whether any clip is shorter than the longest one."""
         return bool((self.lengths < self.waveforms.shape[1]).any())
 
     @cached_property
     def mask(self) -> Tensor:
-        """`(batch, time)` bool: true where there is audio, false in the padding."""
+        """True where there is audio, false in the padding, `(batch, time)`."""
         return torch.arange(self.waveforms.shape[1], device=self.device) < self.lengths[:, None]
 
     @cached_property
@@ -81,15 +87,15 @@ class AudioBatch:
         return self.waveforms.detach().double().abs().amax(dim=1)
 
     def with_waveforms(self, waveforms: Tensor) -> AudioBatch:
-        """The same clips with other samples, `(batch, time)`; energy and gradient in the padding are cut.
+        """The same clips with other samples, `(batch, time)`, whose padding is set to zero.
 
-        Values are not checked or clamped: this runs inside every attack step, and noise inside a smoothed
-        target may leave [-1, 1].
+        Values are not checked or clamped: this runs in every attack step, and noise inside a smoothed target
+        may leave [-1, 1].
         """
         if waveforms.shape != self.waveforms.shape:
             raise InputError(
                 f"expected waveforms of shape {tuple(self.waveforms.shape)}, got {tuple(waveforms.shape)}; "
-                "keep length and batch size as they are."
+                "keep the length and the batch size."
             )
         batch = object.__new__(AudioBatch)
         kept = waveforms.masked_fill(~self.mask, 0.0) if self.ragged else waveforms
@@ -100,7 +106,7 @@ class AudioBatch:
         return batch
 
     def copy(self) -> AudioBatch:
-        """The same clips in memory of their own, without a gradient and not checked again."""
+        """A copy of the clips, detached from any gradient."""
         batch = object.__new__(AudioBatch)
         batch.__dict__.update(
             waveforms=self.waveforms.detach().clone(),
@@ -111,7 +117,7 @@ class AudioBatch:
         return batch
 
     def same_as(self, other: AudioBatch) -> bool:
-        """Whether every sample and every length is the same, and so are the names."""
+        """Whether all samples, lengths and ids are equal."""
         return (
             torch.equal(self.waveforms, other.waveforms)
             and torch.equal(self.lengths, other.lengths)
@@ -119,7 +125,7 @@ class AudioBatch:
         )
 
     def select(self, rows: Sequence[int]) -> AudioBatch:
-        """Some of the clips, cut to the longest of them."""
+        """Some of the clips, by row, cut to the longest of them."""
         picked = torch.as_tensor(list(rows), dtype=torch.int64)
         lengths = self.lengths[picked.to(self.lengths.device)]
         width = int(lengths.max())
@@ -127,10 +133,10 @@ class AudioBatch:
         return AudioBatch(waveforms, lengths, self.sample_rate, tuple(self.ids[row] for row in rows))
 
     def passes(self, count: int, at_once: int) -> Iterator[tuple[list[int], AudioBatch]]:
-        """Every clip `count` times, at most `at_once` rows together: rows of this batch, and those clips.
+        """Every clip `count` times, in pieces of at most `at_once` rows: (rows of this batch, their clips).
 
-        Pass after pass, so that clips of one pass stand together. Pass k of a clip has a name of its own, and
-        so draws of its own, which are the same in any batch. Values are not checked again.
+        Pass by pass, so that the clips of one pass are neighbours. Pass k of a clip has an id of its own, so
+        its random numbers are the same in any batch.
         """
         places = [(row, turn) for turn in range(count) for row in range(len(self))]
         for first in range(0, len(places), at_once):
@@ -157,9 +163,9 @@ class AudioBatch:
 
 @final
 class Lent:
-    """Clips as parts get to see them: a copy, and a fresh one where somebody wrote into the last.
+    """A copy of clips for other code to work on; replaced if that code has written into it.
 
-    Whoever keeps the clips themselves can judge by them whatever a part does.
+    The original stays intact whatever an attack or a metric does.
     """
 
     def __init__(self, clips: AudioBatch) -> None:
@@ -180,20 +186,20 @@ def _check_shapes(batch: AudioBatch) -> None:
             f"{tuple(waveforms.shape)}; mix stereo down and scale integers to [-1, 1]."
         )
     if len(waveforms) == 0:
-        raise InputError("expected at least one clip, got an empty batch; give one waveform per clip.")
+        raise InputError("expected at least one clip, got an empty batch; give one waveform for each clip.")
     if lengths.shape != (len(waveforms),) or lengths.dtype != torch.int64:
         raise InputError(
             f"expected int64 lengths of shape ({len(waveforms)},) in samples, got {lengths.dtype} "
-            f"{tuple(lengths.shape)}; lengths are sample counts, not fractions."
+            f"{tuple(lengths.shape)}; lengths count samples, not seconds."
         )
     if len(ids) != len(waveforms) or len(set(ids)) != len(ids):
         raise InputError(
             f"expected {len(waveforms)} different ids, got {len(ids)} of which {len(set(ids))} differ; "
-            "give every clip a name of its own."
+            "give every clip its own id."
         )
     if batch.sample_rate <= 0:
         raise InputError(
-            f"expected a sample rate above 0 Hz, got {batch.sample_rate}; give samples per second."
+            f"expected a sample_rate above 0 Hz, got {batch.sample_rate}; give samples per second."
         )
 
 
@@ -203,13 +209,13 @@ def _check_values(batch: AudioBatch) -> None:
         if not 0 < length <= waveforms.shape[1]:
             raise InputError(
                 f"clip {ids[row]!r}: expected a length from 1 to {waveforms.shape[1]} samples, got {length}; "
-                "drop empty clips."
+                "leave empty clips out."
             )
     finite = torch.isfinite(waveforms).all(dim=1)
     if not bool(finite.all()):
         bad = ids[int((~finite).nonzero()[0])]
         raise InputError(
-            f"clip {bad!r}: expected finite samples, got NaN or infinity; repair or drop the file."
+            f"clip {bad!r}: expected finite samples, got NaN or infinity; repair the file or leave it out."
         )
     peaks = waveforms.detach().abs().amax(dim=1)
     if bool((peaks > 1.0).any()):
@@ -219,4 +225,4 @@ def _check_values(batch: AudioBatch) -> None:
             "divide 16-bit integers by 32768."
         )
     if batch.ragged and bool(waveforms.detach().masked_select(~batch.mask).any()):
-        raise InputError("expected zeros past each clip's length, got sound there; pad with zeros.")
+        raise InputError("expected zeros beyond each clip's length, got sound there; pad with zeros.")

@@ -1,4 +1,4 @@
-"""How much may be added to a clip: sets of allowed perturbations, each with its own size and projection."""
+"""Budgets: sets of allowed perturbations, each with a size and a projection."""
 
 from __future__ import annotations
 
@@ -14,16 +14,28 @@ from sottovoce.core.draws import Draws
 from sottovoce.errors import InputError
 
 NormName = Literal["l2", "linf"]
-# A clip of zeros has no level to be relative to; half a 16-bit step stands in for its peak and its RMS.
+# A clip of zeros has no level; half a 16-bit step is taken for its peak and its RMS.
 SILENCE = 0.5 / 32768
 
 
 class Budget(ABC):
-    """A set of allowed perturbations `delta (batch, time)`, clip by clip."""
+    """How much an attack may change each clip: a set of allowed perturbations `delta (batch, time)`.
+
+    Shipped are `sv.budgets.Snr`, `L2`, `LInf`, `DbMax` and `Audible`. A subclass says how large a
+    perturbation is (`excess`) and finds the nearest allowed one (`project`). To work with gradient attacks it
+    must be a `Searchable`, and the simplest way to that is a `Ball`. `sv.testing.check_budget` tests it.
+
+    >>> clip = sv.AudioBatch.of([[0.5, 0.0, 0.0, 0.0]], sample_rate=16000)
+    >>> budget = sv.budgets.LInf(0.1)
+    >>> budget.excess(torch.tensor([[0.2, 0.0, 0.0, 0.0]]), clip).round(decimals=3).tolist()
+    [2.0]
+    >>> budget.project(torch.tensor([[0.2, 0.05, 0.0, 0.0]]), clip).round(decimals=3)
+    tensor([[0.1000, 0.0500, 0.0000, 0.0000]])
+    """
 
     @abstractmethod
     def excess(self, delta: Tensor, clean: AudioBatch) -> Tensor:
-        """Size over what is allowed, `(batch,)` float64: at most 1 inside the budget."""
+        """The size as a multiple of what is allowed, `(batch,)` float64: at most 1 inside the budget."""
 
     @abstractmethod
     def project(self, delta: Tensor, clean: AudioBatch) -> Tensor:
@@ -31,24 +43,34 @@ class Budget(ABC):
 
     @abstractmethod
     def __str__(self) -> str:
-        """As people say it: "SNR 30 dB"."""
+        """The budget as reports show it, such as "SNR 30 dB"."""
 
 
 class Searchable(Budget):
-    """A budget that can be searched step by step: it knows its own lengths, directions and random points."""
+    """A budget that gradient attacks can search: it also has a radius, directions and random points.
+
+    >>> clip = sv.AudioBatch.of([[0.3, -0.4, 0.0, 0.0]], sample_rate=16000)  # a length of 0.5 in L2
+    >>> budget = sv.budgets.Snr(20)
+    >>> isinstance(budget, sv.Searchable), round(budget.radius(clip).item(), 6)  # 20 dB below 0.5
+    (True, 0.05)
+    >>> budget.steepest(torch.tensor([[0.0, 3.0, 4.0, 0.0]]), clip).round(decimals=3)
+    tensor([[0.0000, 0.6000, 0.8000, 0.0000]])
+    """
 
     @abstractmethod
     def radius(self, clean: AudioBatch) -> Tensor:
-        """`(batch,)`, in the amplitude of the waveform: how far a direction reaches, to measure steps by."""
+        """The length of a step to the edge, `(batch,)`, in the amplitude of the waveform."""
 
     @abstractmethod
     def steepest(self, gradient: Tensor, clean: AudioBatch) -> Tensor:
-        """The direction that climbs a gradient `(batch, time)` fastest for what it takes of the budget; a
-        step to the edge is `radius` times as long (zero stays zero)."""
+        """The direction of steepest ascent within the budget for a gradient `(batch, time)`.
+
+        A step to the edge is `radius` times this direction. A gradient of zero stays zero.
+        """
 
     @abstractmethod
     def fill(self, delta: Tensor, clean: AudioBatch) -> Tensor:
-        """The perturbation turned up or down to the edge of the budget (zero stays zero)."""
+        """The perturbation scaled to the edge of the budget. Zero stays zero."""
 
     @abstractmethod
     def sample(self, clean: AudioBatch, draws: Draws) -> Tensor:
@@ -60,16 +82,33 @@ class Searchable(Budget):
 
 
 class Ball(Searchable):
-    """All perturbations within a radius, in the L2 or the L-infinity norm; a subclass says how far."""
+    """All perturbations within a radius, in the L2 or the L-infinity norm. A subclass gives the radius.
+
+    The projection, the directions and the random points follow from the norm.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class HalfPeak(sv.Ball):
+    ...     norm = "linf"
+    ...     relative = True  # it follows the level of the clip
+    ...     def radius(self, clean):
+    ...         return 0.5 * clean.peak
+    ...     def __str__(self):
+    ...         return "half of the peak"
+    >>> clip = sv.AudioBatch.of([[0.5, -0.25]], sample_rate=16000)
+    >>> HalfPeak().project(torch.tensor([[0.4, -0.1]]), clip)
+    tensor([[ 0.2500, -0.1000]])
+    """
 
     @property
     @abstractmethod
-    def norm(self) -> NormName: ...
+    def norm(self) -> NormName:
+        """The norm: "l2" or "linf"."""
 
     @property
     @abstractmethod
     def relative(self) -> bool:
-        """Whether the radius follows the level of the clip, as a ratio in decibels does."""
+        """Whether the radius depends on the level of the clip, as a ratio in decibels does."""
 
     @final
     def size(self, delta: Tensor) -> Tensor:
@@ -97,15 +136,17 @@ class Ball(Searchable):
 
     @final
     def steepest(self, gradient: Tensor, clean: AudioBatch) -> Tensor:
-        """Sign of the gradient for L-infinity, the normalised gradient for L2."""
+        """The sign of the gradient for L-infinity, the normalised gradient for L2."""
         if self.norm == "linf":
             return gradient.sign()
         return unit(gradient)
 
     @final
     def sample(self, clean: AudioBatch, draws: Draws) -> Tensor:
-        """Uniform in the L-infinity cube; a random direction and a uniform length in the L2 ball, where
-        uniform in volume would always mean the surface."""
+        """Uniform in the L-infinity cube; a random direction of uniform length in the L2 ball.
+
+        Uniform in volume would, in so many dimensions, always be at the surface.
+        """
         noise = self.noise(clean, draws)
         return noise if self.norm == "linf" else noise * draws.turn("length").fractions(clean, 1)
 
@@ -118,7 +159,7 @@ class Ball(Searchable):
 
 @dataclass(frozen=True)
 class Absolute(Ball):
-    """A ball with one radius for every clip, on the scale where full swing is 1."""
+    """A ball with the same radius for every clip; full scale is 1."""
 
     eps: float
 
@@ -138,7 +179,12 @@ class Absolute(Ball):
 @final
 @dataclass(frozen=True)
 class LInf(Absolute):
-    """No sample changes by more than `eps`."""
+    """L-infinity: no sample changes by more than `eps`, where full scale is 1.
+
+    >>> clip = sv.AudioBatch.of([[0.5, 0.5]], sample_rate=16000)
+    >>> sv.budgets.LInf(0.1).project(torch.tensor([[0.3, -0.05]]), clip)
+    tensor([[ 0.1000, -0.0500]])
+    """
 
     @property
     def norm(self) -> NormName:
@@ -151,7 +197,14 @@ class LInf(Absolute):
 @final
 @dataclass(frozen=True)
 class L2(Absolute):
-    """The perturbation's Euclidean length is at most `eps`."""
+    """L2: the Euclidean length of the perturbation is at most `eps`, summed over all samples of a clip.
+
+    A longer clip gets less for each sample; `snr` and `dbmax` follow the level of the clip instead.
+
+    >>> clip = sv.AudioBatch.of([[0.5, 0.5]], sample_rate=16000)
+    >>> sv.budgets.L2(1.0).project(torch.tensor([[3.0, 4.0]]), clip)
+    tensor([[0.6000, 0.8000]])
+    """
 
     @property
     def norm(self) -> NormName:
@@ -164,10 +217,18 @@ class L2(Absolute):
 @final
 @dataclass(frozen=True)
 class Snr(Ball):
-    """A signal-to-noise ratio of at least `db`.
+    """A signal-to-noise ratio of at least `db` decibels: the higher, the quieter the perturbation.
 
-    In L2 (the default) the ball holds every such perturbation. In L-infinity it is the largest cube that
-    fits: eps = ||x||_2 10^(-db/20) / sqrt(N), which guarantees the ratio for a clip of N samples.
+    db: 20 to 60 is usual. 20 dB lets the perturbation have a tenth of the clip's amplitude, 40 dB a
+        hundredth.
+    shape: "l2" allows every perturbation of that ratio. "linf" bounds each sample by the largest eps that
+        guarantees it: eps = ||x||_2 10^(-db/20) / sqrt(N) for a clip of N samples.
+
+    >>> clip = sv.AudioBatch.of([[0.3, -0.4, 0.0, 0.0]], sample_rate=16000)  # a length of 0.5 in L2
+    >>> round(sv.budgets.Snr(20).radius(clip).item(), 6)
+    0.05
+    >>> round(sv.budgets.Snr(20, shape="linf").radius(clip).item(), 6)  # 0.05 / sqrt(4)
+    0.025
     """
 
     db: float
@@ -176,7 +237,7 @@ class Snr(Ball):
     def __post_init__(self) -> None:
         _check_number("db", self.db)
         if self.shape not in ("l2", "linf"):
-            raise InputError(f"expected shape 'l2' or 'linf', got {self.shape!r}; choose one of them.")
+            raise InputError(f"shape must be 'l2' or 'linf', got {self.shape!r}.")
 
     @property
     def norm(self) -> NormName:
@@ -199,7 +260,14 @@ class Snr(Ball):
 @final
 @dataclass(frozen=True)
 class DbMax(Ball):
-    """The perturbation's peak lies at least `-db` decibels under the clip's peak: dB_x,max(delta) <= db."""
+    """The perturbation's peak relative to the clip's peak is at most `db` decibels: dB_x,max.
+
+    db: usually negative; -20 allows a peak of a tenth of the clip's.
+
+    >>> clip = sv.AudioBatch.of([[0.5, -0.25]], sample_rate=16000)
+    >>> round(sv.budgets.DbMax(-20).radius(clip).item(), 6)
+    0.05
+    """
 
     db: float
 
@@ -222,7 +290,7 @@ class DbMax(Ball):
 
 
 def unit(rows: Tensor) -> Tensor:
-    """Each row at a Euclidean length of 1, `(batch, time)` (zero stays zero)."""
+    """Each row scaled to a Euclidean length of 1, `(batch, time)`. Zero stays zero."""
     length = _length(rows)
     if bool((length < 1e-12).any()):
         # Scaled first: the square of a gradient of 1e-20 would vanish in single precision.
@@ -245,10 +313,10 @@ def _ratio(db: float) -> float:
 
 def _check_number(name: str, value: float) -> None:
     if not isinstance(value, int | float) or not torch.isfinite(torch.tensor(float(value))):
-        raise InputError(f"expected a finite number for {name}, got {value!r}; give decibels such as 30.")
+        raise InputError(f"{name} must be a finite number, got {value!r}.")
 
 
 def _check_positive(name: str, value: float) -> None:
     _check_number(name, value)
     if value <= 0:
-        raise InputError(f"expected {name} above 0, got {value!r}; full swing is 1, so 0.01 is usual.")
+        raise InputError(f"{name} must be above 0, got {value!r}; full scale is 1, so 0.01 is usual.")

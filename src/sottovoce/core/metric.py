@@ -1,4 +1,4 @@
-"""Metrics, one shape for all: each clip gives additive parts, and parts add up to an estimate."""
+"""Metrics: each clip gives additive parts, and the parts add up to an estimate with an interval."""
 
 from __future__ import annotations
 
@@ -18,12 +18,21 @@ from sottovoce.core.statistics import clopper_pearson, ratio_bootstrap
 from sottovoce.errors import InputError
 
 FEWEST_SPEAKERS = 5
-"""With fewer, resampling them says little: two speakers have three different resamples."""
+"""The fewest speakers whose resampling is meaningful: two speakers have only three different resamples."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A summary with its interval. `n` counts the clips that have a value; without any, all is NaN."""
+    """A value over clips with its confidence interval.
+
+    n: the clips that have a value; with none of them value, low and high are NaN.
+    method: how the interval was computed, such as "Clopper-Pearson 95%".
+
+    >>> import numpy as np
+    >>> found = sv.metrics.Success().summarise(np.array([[1.0, 1.0], [1.0, 1.0], [0.0, 1.0], [1.0, 1.0]]))
+    >>> print(found, found.n, found.method)
+    0.75 [0.194, 0.994] 4 Clopper-Pearson 95%
+    """
 
     value: float
     low: float
@@ -36,30 +45,40 @@ class Estimate:
 
 
 class Metric(ABC):
-    """A subclass writes `measure`; the summary is the ratio of summed parts, so it merges over shards.
+    """A figure measured on the results of an attack. A subclass writes `measure`.
 
-    A mean has parts (value, 1), a rate (0 or 1, 1), a corpus error rate (errors, words).
-    A clip without a value has NaN parts, and one without a finite value infinite ones (the SNR of an
-    untouched clip): both are left out of the summary, never counted as 0.
+    It returns two parts for each clip. The value over clips is the sum of the first parts over the sum of the
+    second: (value, 1) for a mean, (0 or 1, 1) for a rate, (errors, words) for a corpus error rate. A clip
+    without a value has NaN parts, one without a finite value infinite ones (the SNR of an untouched clip);
+    both are left out, never counted as 0.
+
+    >>> class Peak(sv.Metric):
+    ...     name, title, unit = "peak", "Largest change of a sample", "of full scale"
+    ...     def measure(self, trial):
+    ...         peak = trial.delta.abs().amax(dim=1).double()
+    ...         return torch.stack([peak, torch.ones_like(peak)], dim=1)
+    >>> trial = sv.attack("keyword", sv.open_data(model="keyword", limit=2), "fgsm", budget="linf(eps=0.125)")
+    >>> round(Peak().summarise(Peak().measure(trial).numpy()).value, 3)
+    0.125
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     unit: ClassVar[str] = ""
     of: ClassVar[Literal["decisions", "audio"]] = "audio"
-    """What it looks at: what the model said, or what was added to the clip."""
+    """What it is about: the model's "decisions", or the "audio" that was added."""
     says: ClassVar[Literal["class", "words"] | None] = None
-    """What the target must say for it to make sense: the name of a class, words, or None for either."""
+    """The kind of target that it applies to: "class", "words", or None for both."""
     measured: ClassVar[Literal["always", "pairs", "named"]] = "always"
-    """When nobody says which metrics to take: in audits as well, by `sottovoce measure` alone, or never."""
+    """When it is measured: "always", by default only in `sottovoce measure` ("pairs"), or only if "named"."""
     before: ClassVar[bool] = False
-    """Whether it looks at clean clips alone, as they are before any attack."""
+    """Whether it is about the clean clips only."""
     interval: ClassVar[Literal["bootstrap", "exact"]] = "bootstrap"
     """"exact" for rates whose parts are 0 or 1: Clopper-Pearson, which has no zero width at 0 % and 100 %."""
 
     @abstractmethod
     def measure(self, trial: Trial) -> Tensor:
-        """`(batch, 2)` float64: numerator and weight of each clip."""
+        """The parts of each clip, `(batch, 2)` float64: numerator and weight."""
 
     @final
     def __call__(
@@ -95,10 +114,9 @@ class Metric(ABC):
         return values if clean.ndim == 2 else values[0]
 
     def reasons(self, trial: Trial, parts: Tensor) -> dict[str, str]:
-        """Why clips have no value: the id of a clip without finite parts to one phrase.
+        """Why clips have no value: from the id of a clip without finite parts to a short reason.
 
-        Asked after `measure`, with what it gave, by whoever records the figures. A metric that can leave a
-        clip out for more than one reason, or for one that a reader would not guess, says so here.
+        Called after `measure`, with its result. A metric overrides it if the reason is not obvious.
         """
         return {}
 
@@ -108,8 +126,8 @@ class Metric(ABC):
     ) -> Estimate:
         """The estimate over clips from their parts `(n, 2)`.
 
-        groups: who speaks in each clip, "" where that is not known. From `FEWEST_SPEAKERS` on the bootstrap
-            resamples speakers; with fewer, or where one is not known, clips. Exact intervals count clips.
+        groups: the speaker of each clip, "" if unknown. With `FEWEST_SPEAKERS` or more the bootstrap
+            resamples speakers; with fewer, or with an unknown one, clips. Exact intervals count clips.
         """
         finite = np.isfinite(parts).all(axis=1)
         scored = parts[finite]
@@ -152,13 +170,12 @@ def _as_batches(
 
 
 def lend(trial: Trial) -> Callable[[], Trial]:
-    """The trial as metrics get to see it, one after the other: what one of them writes into its clips reaches
-    neither the next nor the trial."""
+    """Copies of the trial for one metric after another, so that none can change it for the next."""
     clean, adversarial = Lent(trial.clean), Lent(trial.adversarial)
     return lambda: replace(trial, clean=clean(), adversarial=adversarial())
 
 
 def clip_values(parts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """One value a clip from its parts `(n, 2)`; NaN where there is none."""
+    """The value of each clip from its parts `(n, 2)`; NaN if it has none."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(parts[:, 1] > 0, parts[:, 0] / parts[:, 1], np.nan)

@@ -1,4 +1,4 @@
-"""Whether an error means that memory ran out: every device says so in its own words."""
+"""Recognises errors that mean out of memory; every device words them differently."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that a smaller batch might do."""
+    """Whether an error means out of memory, so that a smaller batch might work."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     text = str(error)

@@ -42,7 +42,7 @@ process that began the workers decides, and closes their pipes."""
 def in_order(
     submit: Submit, jobs: Iterable[tuple[Any, Callable[[], Any]]], ahead: int
 ) -> Iterator[tuple[Any, Any]]:
-    """Results of jobs in their order, each with its tag; only so many are under way, so memory is bounded."""
+    """Results of jobs in order, each with its tag. ahead: how many are in progress at once."""
     waiting: deque[tuple[Any, Future[Any]]] = deque()
     for tag, job in jobs:
         waiting.append((tag, submit(job)))
@@ -55,7 +55,7 @@ def in_order(
 
 @contextmanager
 def workers(processes: int) -> Iterator[Submit]:
-    """So many processes of one thread each; with one, jobs are done here and now."""
+    """A pool of processes with one thread each; with one process, jobs run here."""
     if processes < 2:
         yield _now
         return
@@ -300,8 +300,10 @@ def _follow_parent() -> None:
 
 
 def _keep_to(cores: tuple[int, ...]) -> None:
-    """Keep to a share of the cores, and so do threads and processes that are begun from here, such as those
-    that score quality: each of them asks which cores it may use."""
+    """Keep to a share of the cores.
+
+    Threads and processes that are begun from here, such as those that score quality, keep to it too.
+    """
     with suppress(AttributeError, OSError):  # not every system can, and some forbid it
         os.sched_setaffinity(0, cores)
     torch.set_num_threads(min(len(cores), torch.get_num_threads()))

@@ -1,4 +1,4 @@
-"""The 16-bit grid: an example that is saved and loaded again must be the example that was judged."""
+"""Rounding to 16 bits: an example that is saved and loaded must be the one that was judged."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Budget
 from sottovoce.errors import InputError
 
-# As many bits as the factor is wanted with; without a grid, as a float has.
+# Bisection steps for the factor: 16 on a grid, and 24, the precision of a float, without one.
 _HALVINGS, _FLOAT_HALVINGS = 16, 24
 
 
 def round_clean(clean: AudioBatch, bits: int | None) -> AudioBatch:
-    """Clean clips on the grid of their adversarial twins; clips from 16-bit files already are there."""
+    """Clean clips rounded like their examples; clips from 16-bit files stay as they are."""
     return clean if bits is None else clean.with_waveforms(nearest_step(clean.waveforms, bits))
 
 
 def on_grid(clean: AudioBatch, adversarial: AudioBatch, budget: Budget, bits: int | None) -> AudioBatch:
-    """The adversarial clips rounded to `bits`, still inside the budget; None leaves them as they are.
+    """The adversarial clips rounded to `bits` and still inside the budget; None leaves them as they are.
 
-    Rounding to the nearest step can push a perturbation out of its budget. It is then shrunk toward the
-    clean clip until the rounded one is inside: the largest factor is found by bisection, clip by clip.
-    Cutting every sample toward the clean clip would be simpler, and would lose half of a quiet attack.
+    Rounding to the nearest step can push a perturbation out of its budget. It is then scaled down until the
+    rounded one is inside; bisection finds the largest factor, clip by clip. Rounding every sample toward the
+    clean clip would be simpler, and would lose half of a quiet attack.
     """
     return adversarial if bits is None else settle(clean, adversarial, budget, bits, clean)
 
@@ -31,9 +31,9 @@ def on_grid(clean: AudioBatch, adversarial: AudioBatch, budget: Budget, bits: in
 def settle(
     clean: AudioBatch, adversarial: AudioBatch, budget: Budget, bits: int | None, weighed: AudioBatch
 ) -> AudioBatch:
-    """As `on_grid`; where `bits` is None, what the last digits of floats pushed out is shrunk likewise.
+    """As `on_grid`; if `bits` is None, an example that float rounding pushed out is scaled down likewise.
 
-    weighed: the clean clips as the budget gets to see them; it reaches no other.
+    weighed: a copy of the clean clips for the budget alone.
     """
     delta = adversarial.waveforms - clean.waveforms
 
@@ -57,10 +57,10 @@ def settle(
 
 
 def nearest_step(waveforms: Tensor, bits: int | None) -> Tensor:
-    """Samples rounded to the grid of `bits`, k / 2^(bits-1) in [-1, 1); None leaves them as they are."""
+    """Samples rounded to multiples of 2^(1-bits) in [-1, 1); None leaves them as they are."""
     if bits is None:
         return waveforms
     if not 2 <= bits <= 24:
-        raise InputError(f"expected 2 to 24 bits, got {bits}; audio files here have 16 (None keeps floats).")
+        raise InputError(f"bits must be from 2 to 24, got {bits}; 16 is usual, and none keeps floats.")
     steps = float(2 ** (bits - 1))
     return (waveforms * steps).round().clamp(-steps, steps - 1) / steps

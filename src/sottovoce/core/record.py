@@ -1,4 +1,4 @@
-"""What is kept of a trial: one JSON line a clip and cell, from which reports are made and nothing else."""
+"""Records: one JSON line for each clip and cell. Reports are made from them alone."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ Key = tuple[str, str]
 """A cell and a clip."""
 Kept = TypeVar("Kept")
 SCHEMA = 3
-"""The version of the lines that are written. 1: no `schema` in the line, all else as in 2. 2: no `judged_by`,
-and to evade a recogniser was to change its transcript, for better or worse; `OLD_LOADING` and `OLD_EVERY`."""
+"""The version of the lines that are written. 1: no `schema` in the line, all else as in 2. 2: no `judged_by`;
+evading a recogniser meant any change of its transcript; `OLD_LOADING` and `OLD_EVERY`."""
 LOADING = ""
-"""The cell of a clip that could not be used in any. No cell and no clip has an empty name."""
+"""The cell of a clip that could not be used in any cell. No cell and no clip has an empty name."""
 EVERY = ""
-"""The clip of a record that tells why a cell could not be run at all. Beside clips of the cell it says
-nothing: those were run."""
+"""The clip of a record that says why a cell could not be run at all. If the cell has other records, it is
+outdated."""
 OLD_LOADING, OLD_EVERY = "load", "*"
-"""The same, of failures in records before schema 3: names that a clip may have."""
+"""The same in records before schema 3, where they collide with possible names of clips."""
 _BLOCK = 1 << 16
-_BINARY = getattr(os, "O_BINARY", 0)  # Windows alone has it
+_BINARY = getattr(os, "O_BINARY", 0)  # exists only on Windows
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """One clip in one cell of a plan. `failed` and `skipped` carry a reason and no figures: never a zero.
+    """One clip in one cell of a plan. `failed` and `skipped` have a reason and no figures, never a zero.
 
-    A line is checked against the types, and the ranges beside them, that the fields have here.
+    A line is checked against the types and ranges of the fields.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -56,31 +56,33 @@ class Record:
     achieved: bool | None = None
     achieved_unrounded: bool | None = None
     judged_by: Literal["", "errors", "change", "goal"] = ""
-    """What success means here: "errors", "change" or "goal" (`core.goal.JudgedBy`); "" in older records."""
+    """What success means: "errors", "change" or "goal" (`core.goal.JudgedBy`); "" in older records."""
     seconds: Positive | None = None
     sample_rate: Rate | None = None
     loaded: str = ""
-    """What was done to the file on the way in, such as resampling."""
+    """What was done to the file when it was loaded, such as resampling."""
     facts: dict[str, str] = field(default_factory=dict)
-    """What else is known of the clip, such as its intensity level."""
+    """Further facts about the clip, such as its intensity level."""
     parts: dict[str, Pair] = field(default_factory=dict)
-    """Metric name to additive parts; NaN (null in the file) where the clip has no value."""
+    """From metric to additive parts; NaN (null in the file) if the clip has no value."""
     unscored: dict[str, str] = field(default_factory=dict)
-    """Metric name to the reason why it has no value for this clip, where it says so."""
+    """From metric to the reason why it has no value for this clip."""
     audio: dict[Role, Below] = field(default_factory=dict)
-    """To files beside the records."""
+    """Paths of audio files, relative to the records."""
     schema: Annotated[int, Field(ge=1, le=SCHEMA)] = SCHEMA
 
     @property
     def key(self) -> Key:
+        """Its cell and clip."""
         return self.cell, self.clip
 
     def to_line(self) -> str:
+        """The record as a line of JSON."""
         parts = {name: [part_to_json(part) for part in parts] for name, parts in self.parts.items()}
         return orjson.dumps({**vars(self), "parts": parts}).decode()
 
     def checked(self) -> Self:
-        """Itself; raises where its line could not be read again, whoever's part gave what it holds."""
+        """The record itself; raises if its line could not be read again."""
         try:
             Record.from_line(self.to_line())
         except (Mistake, TypeError) as error:
@@ -92,14 +94,14 @@ class Record:
 
     @classmethod
     def from_line(cls, line: str | bytes) -> Record:
-        """The record of a line, as the newest schema has it. Raises `Mistake`."""
+        """The record of a line, converted to the newest schema. Raises `Mistake`."""
         text = line.encode() if isinstance(line, str) else line
         try:
             found: Record = _CHECKED.validator.validate_json(text)
         except ValidationError as error:
             _check_schema(text)
             refuse(error, text)
-        # A line that is written again as it stands has every field, and each once.
+        # If writing it gives the same line, the line has every field exactly once.
         whole = orjson.dumps(vars(found), option=orjson.OPT_APPEND_NEWLINE) == text
         version = found.schema if whole else check_once(text).get("schema", 1)
         return _upgrade(found, version) if version < SCHEMA or not (found.cell and found.clip) else found
@@ -109,7 +111,7 @@ _CHECKED = TypeAdapter(Record)
 
 
 def _check_schema(text: bytes) -> None:
-    """Refuse a version that nobody here knows before its fields are looked at."""
+    """Refuse an unknown version before its fields are checked."""
     try:
         content = orjson.loads(text)
     except ValueError:
@@ -124,7 +126,7 @@ def _check_schema(text: bytes) -> None:
 
 
 def _upgrade(record: Record, version: int) -> Record:
-    """A record of an older schema as the newest has it. What has figures has a cell and a clip."""
+    """A record of an older schema in the newest one. A record with figures has a cell and a clip."""
     cell, clip = record.cell, record.clip
     if version < 3 and record.status == "failed":
         cell, clip = LOADING if cell == OLD_LOADING else cell, EVERY if clip == OLD_EVERY else clip
@@ -132,18 +134,18 @@ def _upgrade(record: Record, version: int) -> Record:
         raise Mistake("expected a name, got none", ("cell",))
     if not clip and record.status == "ok":
         raise Mistake("expected a name, got none", ("clip",))
-    # Nobody has seen it yet, and to make another takes half as long again as to read a line.
+    # Changed in place: nothing else has it yet, and a new one would take half as long again as reading it.
     vars(record).update(cell=cell, clip=clip, schema=SCHEMA)
     return record
 
 
 def read_records(path: Path) -> Iterator[Record]:
-    """The records of a file in order. A torn last line, left by a kill, is dropped."""
+    """The records of a file in order. A partial last line, left by a killed run, is dropped."""
     return read_lines(path, Record.from_line, "record")
 
 
 def read_keys(path: Path) -> dict[Key, Status]:
-    """What is on record in a file, and how it ended; the last record of a key counts."""
+    """The keys in a file with their status; the last record of a key counts."""
     found: dict[Key, Status] = {}
     begun: set[str] = set()
     for record in read_records(path):
@@ -160,16 +162,15 @@ def read_keys(path: Path) -> dict[Key, Status]:
 
 
 def outdated(key: Key) -> tuple[Key, ...]:
-    """What a record makes out of date: an older one of the same key, and the failures that said that its
-    cell could not be run, or that its clip could not be loaded."""
+    """The keys that a record makes outdated: its own, and the failures of its whole cell and of its clip."""
     cell, clip = key
     return key, (cell, EVERY), (LOADING, clip)
 
 
 def latest(records: Iterable[Record]) -> Iterator[Record]:
-    """Each key once. What failed comes last, and only if nothing later took its place.
+    """Each key once. Failures come last, and only if no later record replaced them.
 
-    Nothing but a failure is ever done again, so a later record of a key that did not fail is a copy.
+    Only failures are ever repeated, so a later record of a key that did not fail is a copy.
     """
     seen: dict[str, set[str]] = {}
     failed: dict[Key, Record] = {}
@@ -193,7 +194,7 @@ def latest(records: Iterable[Record]) -> Iterator[Record]:
 
 
 def read_lines(path: Path, parse: Callable[[bytes], Kept], what: str) -> Iterator[Kept]:
-    """What `parse` makes of each line of a file, in order; a torn last one is dropped. what: its name."""
+    """Parse each line of a file, in order; a partial last one is dropped. what: what a line should be."""
     if not path.exists():
         return
     with path.open("rb") as file:
@@ -215,16 +216,18 @@ def read_lines(path: Path, parse: Callable[[bytes], Kept], what: str) -> Iterato
 class JsonLine(Protocol):
     """Anything that is kept as a line of JSON."""
 
-    def to_line(self) -> str: ...
+    def to_line(self) -> str:
+        """The line, without the end."""
+        ...
 
 
 class RecordWriter:
-    """Appends records, fsynced, so that a kill at any moment loses nothing recorded."""
+    """Appends records to a file and syncs it, so that a kill at any moment loses nothing recorded."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            # Not buffered: what a full disk refused must not be written later, when it is closed.
+            # Unbuffered: what a full disk refused must not be written later, on closing.
             self._file = os.open(
                 path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666
             )
@@ -235,7 +238,7 @@ class RecordWriter:
             ) from None
 
     def write(self, records: Sequence[JsonLine]) -> None:
-        """Append and make durable. On a full disk the file is cut back to whole lines before the error."""
+        """Append and sync. On a full disk the file is cut back to whole lines before the error."""
         if not records:
             return
         content = memoryview("".join(record.to_line() + "\n" for record in records).encode())
@@ -247,12 +250,12 @@ class RecordWriter:
         except OSError as error:
             os.truncate(self._path, end)
             raise StoreError(
-                f"cannot write {self._path}: {error.strerror}; what was recorded before is safe: free some "
-                "space and give the same command again to go on."
+                f"cannot write {self._path}: {error.strerror}; what was recorded before is safe. Free some "
+                "space and give the same command again to continue."
             ) from None
 
     def _drop_torn_line(self) -> None:
-        """Cut what a kill left of a last line, so that the next record starts on a line of its own."""
+        """Remove a partial last line, so that the next record starts on a new line."""
         size = end = os.lseek(self._file, 0, os.SEEK_END)
         whole = 0
         while end > 0 and not whole:

@@ -1,4 +1,4 @@
-"""Other sample rates: a windowed sinc of linear phase, differentiable, without a delay."""
+"""Resampling by a windowed sinc: differentiable, linear phase, no delay."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from torch import Tensor
 
 from sottovoce.errors import InputError
 
-# Zero crossings of the resampling kernel either side, and Kaiser's beta for about 90 dB.
+# Zero crossings of the kernel on each side, and Kaiser's beta for about 90 dB.
 _CROSSINGS, _BETA = 64, 9.0
 # The cutoff as a share of the lower Nyquist frequency, so that the stop band begins there.
 _ROLLOFF = 0.955
-# Samples in a block of the resampling: many phases at once are quicker, too many are wasted work.
+# Samples in a block: many phases at once are faster, too many are wasted work.
 _BLOCK = 128
 _LARGEST_KERNEL = 8_000_000
 
 
 def resample(waveforms: Tensor, from_hz: int, to_hz: int) -> Tensor:
-    """`(batch, time)` at another rate, aligned at the first sample; no shorter than the sound."""
+    """Waveforms `(batch, time)` at another rate, aligned at the first sample; at least as long."""
     if from_hz == to_hz:
         return waveforms
     kernel, step, reach = _resampling_kernel(from_hz, to_hz)
@@ -31,7 +31,7 @@ def resample(waveforms: Tensor, from_hz: int, to_hz: int) -> Tensor:
 
 
 def resample_clips(waveforms: Tensor, lengths: Tensor, from_hz: int, to_hz: int) -> tuple[Tensor, Tensor]:
-    """Clips `(batch, time)` and their lengths `(batch,)` at another rate; nothing rings on past an end."""
+    """Clips `(batch, time)` and their lengths `(batch,)` at another rate; zero beyond each end."""
     if from_hz == to_hz:
         return waveforms, lengths
     lengths = resampled_lengths(lengths, from_hz, to_hz)
@@ -41,7 +41,7 @@ def resample_clips(waveforms: Tensor, lengths: Tensor, from_hz: int, to_hz: int)
 
 
 def resampled_lengths(lengths: Tensor, from_hz: int, to_hz: int) -> Tensor:
-    """Samples of clips at another rate, `(batch,)`: as many as begin before a clip is over."""
+    """The lengths of clips at another rate, `(batch,)`: the samples that start before the clip ends."""
     return torch.div(lengths * to_hz + from_hz - 1, from_hz, rounding_mode="floor")
 
 
@@ -51,12 +51,12 @@ def _resampling_kernel(from_hz: int, to_hz: int) -> tuple[Tensor, int, int]:
     common = math.gcd(from_hz, to_hz)
     times = max(1, _BLOCK * common // max(from_hz, to_hz))
     step, phases = times * from_hz // common, times * to_hz // common
-    # Frequencies and times count from the input: its Nyquist frequency is 1, its samples are 1 apart.
+    # Units of the input: its Nyquist frequency is 1, its samples are 1 apart.
     cutoff = _ROLLOFF * min(1.0, to_hz / from_hz)
     reach = math.ceil(_CROSSINGS / cutoff)
     if phases * (step + 2 * reach) > _LARGEST_KERNEL:
         raise InputError(
-            f"expected rates with a large common divisor, got {from_hz} and {to_hz} Hz, which share "
+            f"expected sample rates with a large common divisor, got {from_hz} and {to_hz} Hz, which have "
             f"{common}; round the rate to hundreds."
         )
     samples = torch.arange(-reach, step + reach, dtype=torch.float64)

@@ -16,14 +16,14 @@ from sottovoce.errors import InputError
 Alternative = Literal["two-sided", "greater", "less"]
 Floats = NDArray[np.float64]
 
-# Resamples are drawn in blocks of about this many row numbers, which bounds the memory for any n.
+# Resamples are drawn in blocks of about this many row numbers, which limits the memory for any n.
 BLOCK = 2**20
 KEPT = 2**22
-"""Up to so many counts are kept for the next ratio of as many rows: a run has dozens of metrics a cell."""
+"""Up to this many counts are cached for the next ratio of as many rows: a cell has dozens of metrics."""
 
 
 class Interval(NamedTuple):
-    """A value, its confidence interval, and how many observations stand behind it. NaN is "not known"."""
+    """A value, its confidence interval, and the number of observations. NaN means unknown."""
 
     value: float
     low: float
@@ -32,7 +32,7 @@ class Interval(NamedTuple):
 
 
 def clopper_pearson(successes: int, n: int, *, level: float = 0.95) -> Interval:
-    """Exact interval of a success rate. With n = 0 nothing is known and all three numbers are NaN."""
+    """Exact interval of a success rate. With n = 0 all three numbers are NaN."""
     _check_counts(successes, n)
     _check_level(level)
     if n == 0:
@@ -63,13 +63,13 @@ def ratio_bootstrap(
 ) -> Interval:
     """Interval of sum(parts[:, 0]) / sum(parts[:, 1]) for `parts (n, 2)`, by the BCa bootstrap over rows.
 
-    groups: the name of each row's group, such as its speaker. Whole groups are then resampled, because the
-        clips of a speaker are alike and say less than as many of different speakers.
+    groups: the name of each row's group, such as its speaker. Whole groups are then resampled, because clips
+        of one speaker are similar and carry less information than as many of different speakers.
 
     Corpus WER is errors over words; a plain mean is values over ones. Rows with a NaN are dropped: `n` counts
-    the rows used. One row has a value but no interval (NaN bounds), and so has an infinite sum; no rows, or
-    denominators that sum to zero, have no value either. Rows that all have one ratio, such as a fooling rate
-    of 1, give an interval of no width: use `clopper_pearson` for rates.
+    the rows used. A single row or an infinite sum has a value but no interval (NaN bounds); no rows, or
+    denominators that sum to zero, have no value either. If all rows have the same ratio, such as a fooling
+    rate of 1, the interval has no width: use `clopper_pearson` for rates.
     """
     rows = _as_rows(parts)
     if groups is None:
@@ -81,24 +81,24 @@ def ratio_bootstrap(
 def ratio_difference(
     parts: ArrayLike, baseline: ArrayLike, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> Interval:
-    """Interval of the ratio of `parts` less that of `baseline`, both `(n, 2)`, row i of both on one clip.
+    """Interval of the ratio of `parts` less that of `baseline`, both `(n, 2)`; row i of both is one clip.
 
-    Clips are resampled in pairs, so what a hard clip adds to both sides cancels. A pair with a NaN on
-    either side is dropped. Otherwise as `ratio_bootstrap`.
+    Clips are resampled in pairs, so that the difficulty of a clip cancels. A pair with a NaN on either side
+    is dropped. Otherwise as `ratio_bootstrap`.
     """
     rows, others = _as_rows(parts), _as_rows(baseline)
     if len(rows) != len(others):
         raise InputError(
-            f"paired parts need equal lengths, got {len(rows)} and {len(others)}; match them by id."
+            f"paired parts must have the same length, got {len(rows)} and {len(others)}; match them by id."
         )
     pairs = np.concatenate([rows, others], axis=1)
     return _bootstrap(pairs, lambda sums: _ratio(sums[:, :2]) - _ratio(sums[:, 2:]), level, resamples, seed)
 
 
 def _sum_groups(rows: Floats, groups: Sequence[str]) -> tuple[Floats, Floats]:
-    """The rows that have a value, and their sums by group in the order of first appearance."""
+    """The rows that have a value, and their sums by group, in order of first appearance."""
     if len(groups) != len(rows):
-        raise InputError(f"expected a group for each of {len(rows)} rows, got {len(groups)}; name one a row.")
+        raise InputError(f"groups must have a name for each of {len(rows)} rows, got {len(groups)}.")
     known = np.flatnonzero(~np.isnan(rows).any(axis=1)).tolist()
     rows, names = rows[known], [groups[row] for row in known]
     places = {name: place for place, name in enumerate(dict.fromkeys(names))}
@@ -124,7 +124,7 @@ def _bootstrap(
     value = float(statistic(totals)[0])
     if len(rows) < 2 or not np.isfinite(value):
         return Interval(value, np.nan, np.nan, len(rows))
-    # A resample whose denominators are all zero has no ratio: the interval is of those that have one.
+    # A resample whose denominators are all zero has no ratio and is left out.
     replicates = statistic(_resampled_sums(rows, resamples, seed))
     replicates = replicates[~np.isnan(replicates)]
     low, high = np.quantile(replicates, _bca_levels(replicates, value, statistic(totals - rows), level))
@@ -146,7 +146,7 @@ def _resampled_sums(rows: Floats, resamples: int, seed: int) -> Floats:
 
 @lru_cache(maxsize=4)
 def _counts(n: int, resamples: int, seed: int) -> Floats:
-    """How often each of `n` rows comes in each resample, `(resamples, n)`: it hangs on nothing else."""
+    """How often each of `n` rows occurs in each resample, `(resamples, n)`."""
     counts = np.empty((resamples, n))
     for first, picks in _draw(n, resamples, seed):
         for row, drawn in enumerate(picks, start=first):
@@ -155,7 +155,7 @@ def _counts(n: int, resamples: int, seed: int) -> Floats:
 
 
 def _draw(n: int, resamples: int, seed: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Row numbers of resamples `(some, n)`, block by block, with the number of the first."""
+    """Row numbers of resamples `(some, n)`, block by block, with the index of the first."""
     generator = np.random.default_rng(seed)
     block = max(1, BLOCK // n)
     for first in range(0, resamples, block):
@@ -163,8 +163,8 @@ def _draw(n: int, resamples: int, seed: int) -> Iterator[tuple[int, NDArray[np.i
 
 
 def _bca_levels(replicates: Floats, value: float, left_out: Floats, level: float) -> Floats:
-    """The two quantile levels, moved for bias (z0) and for skewness (acceleration)."""
-    # Ties count half; the bounds keep z0 finite where every replicate falls on one side.
+    """The two quantile levels, corrected for bias (z0) and for skewness (acceleration)."""
+    # Ties count half; the bounds keep z0 finite if all replicates are on one side.
     below = (np.mean(replicates < value) + np.mean(replicates <= value)) / 2
     edge = 0.5 / len(replicates)
     bias = special.ndtri(np.clip(below, edge, 1.0 - edge))
@@ -189,9 +189,9 @@ def _as_rows(parts: ArrayLike) -> Floats:
 
 def _check_counts(successes: int, n: int) -> None:
     if not 0 <= successes <= n:
-        raise InputError(f"successes must lie between 0 and n, got {successes} of {n}; check the counts.")
+        raise InputError(f"successes must be between 0 and n, got {successes} of {n}; check the counts.")
 
 
 def _check_level(level: float) -> None:
     if not 0.0 < level < 1.0:
-        raise InputError(f"level must lie between 0 and 1, got {level}; write 95 % as 0.95.")
+        raise InputError(f"level must be between 0 and 1, got {level}; write 95 % as 0.95.")

@@ -1,10 +1,10 @@
-"""A model, seen as two functions: a loss with a gradient to the waveform, and what a user would read."""
+"""A model as two functions: a loss with a gradient to the waveform, and the text that a user would read."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, TypeVar
@@ -16,36 +16,54 @@ from sottovoce.core.batch import PASS, AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.errors import InputError, MissingCapability, ScoreError
 
-Power = TypeVar("Power")
+Capability = TypeVar("Capability")
 Says = Literal["class", "words"]
 
 
 class Target(ABC):
-    """A speech model under audit. Labels are strings in every family: a transcript or a class name."""
+    """A speech model under attack. A subclass writes `loss` and `decode`; labels are always strings.
+
+    A label is a transcript for a recogniser and the name of a class for a classifier: the target turns it
+    into tokens itself. What else a model can do (class scores, word timings ...) are separate classes to
+    inherit, such as `Scores`; an attack asks for them with `target.capability(Scores)`. Most models need no
+    class of
+    their own: `open_model` wraps a `torch.nn.Module`, and `sottovoce.targets` has `Classifier` and `Ctc`.
+
+    >>> class Loudness(sv.Target):
+    ...     sample_rate = 1000
+    ...     def loss(self, batch, labels, *, draws):
+    ...         level = batch.waveforms.square().mean(dim=1)
+    ...         return torch.stack([v if label == "quiet" else -v for v, label in zip(level, labels)])
+    ...     def decode(self, batch, *, draws):
+    ...         return ["loud" if v > 0.01 else "quiet" for v in batch.waveforms.square().mean(dim=1)]
+    >>> batch = sv.AudioBatch.of([torch.full((100,), 0.5), torch.full((100,), 0.05)], sample_rate=1000)
+    >>> Loudness().decode(batch, draws=sv.Draws(0))
+    ['loud', 'quiet']
+    """
 
     sample_rate: int
     says: Says = "class"
     """What `decode` gives: the name of a class, or a transcript."""
     clips: str = "embedded"
-    """The corpus that it is audited on where no other is named."""
+    """The corpus that it is audited on by default."""
     random: bool = False
-    """Whether what it says hangs on its draws: then an attack must average over them."""
+    """True if the output is random; attacks then average gradients over several draws."""
     repeats: bool = True
-    """Whether the same clips with the same draws get the same answer every time. An audit finds out by
-    itself about a model that does not and does not say so."""
+    """True if the same clips with the same draws always give the same answer. An audit tests this once, so a
+    model that is wrong about it is found out."""
     paid: bool = False
-    """Whether asking it costs money: then nobody asks it only to see whether it repeats itself."""
+    """True if every query costs money; an audit then sends none only to test whether the model repeats."""
 
     @abstractmethod
     def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:
-        """How badly each clip fits its label, `(batch,)`, differentiable to `batch.waveforms`."""
+        """How badly each clip fits its label, `(batch,)`, differentiable by `batch.waveforms`."""
 
     @abstractmethod
     def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
         """What a user of the model would see, one string a clip."""
 
     def check_labels(self, labels: Sequence[str]) -> None:
-        """Raise `InputError` for a label that the model cannot produce. Default: every string can be."""
+        """Raise `InputError` for a label that the model cannot produce. Default: all labels are accepted."""
         return None
 
     def canonical(self, text: str) -> str:
@@ -62,38 +80,49 @@ class Target(ABC):
         """The most samples a clip may have; None: any length."""
         return None
 
-    def power(self, kind: type[Power]) -> Power:
-        """This target as a `kind` (`Scores`, say), or `MissingCapability` naming what is missing."""
+    def capability(self, kind: type[Capability]) -> Capability:
+        """This target as a `kind` such as `Scores`; raises `MissingCapability` if it is none."""
         if isinstance(self, kind):
             return self
         raise MissingCapability(
-            f"{type(self).__name__} offers no {kind.__name__}; choose a target that does, or an attack "
-            "that needs only a loss (pgd, apgd, fgsm)."
+            f"{type(self).__name__} has no {_called(kind)}: it is a {self._described}. Use another model."
         )
 
     def offers(self, kind: type) -> bool:
-        """Whether the target has a power."""
+        """Whether the target has a capability."""
         try:
-            self.power(kind)
+            self.capability(kind)
         except MissingCapability:
             return False
         return True
 
+    @property
+    def _described(self) -> str:
+        return "speech recogniser" if self.says == "words" else "classifier"
+
 
 class Scores(ABC):
-    """The power of a classifier: one score a class, before the softmax."""
+    """Capability of a classifier: one score for each class, before the softmax.
+
+    >>> scorer = sv.open_model("keyword", device="cpu").capability(sv.Scores)
+    >>> scorer.classes[2:5]
+    ('yes', 'no', 'up')
+    >>> clips = sv.open_data("embedded", model="keyword", limit=2).batch()
+    >>> scorer.scores(clips, draws=sv.Draws(0)).shape
+    torch.Size([2, 12])
+    """
 
     classes: tuple[str, ...]
 
     @abstractmethod
     def scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
-        """`(batch, classes)`, differentiable to `batch.waveforms`."""
+        """Scores `(batch, classes)`, differentiable by `batch.waveforms`."""
 
 
 class Matches(ABC):
-    """The power of a recogniser to see, while it takes the loss, whether it is about to say the label.
+    """Capability of a recogniser: compute the loss and, in the same pass, whether it would say the label.
 
-    A targeted attack of thousands of steps decodes in full only where this says yes.
+    A targeted attack of thousands of steps decodes in full only the clips that match.
     """
 
     exact: bool = False
@@ -103,40 +132,41 @@ class Matches(ABC):
     def loss_and_match(
         self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws, first_token: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        """The loss `(batch,)`, and as `(batch,)` bool whether the likeliest tokens spell the label: frame by
-        frame for CTC, each after the label's own start for attention.
+        """The loss `(batch,)`, and whether the likeliest tokens spell the label, `(batch,)` bool.
+
+        Tokens are compared frame by frame for CTC, and each after the label's own start for attention.
 
         first_token: extra weight of the first token in the loss of attention models (Olivier 2023, eq. 5.2);
-            CTC knows no first token and takes no notice.
+            CTC has no first token and ignores it.
         """
 
 
 class CtcFrames(ABC):
-    """The power of a CTC model: log probabilities of tokens frame by frame, and how they are read."""
+    """Capability of a CTC model: log probabilities of tokens, frame by frame, and how to read them."""
 
     @abstractmethod
     def log_probs(self, batch: AudioBatch, *, draws: Draws) -> tuple[Tensor, Tensor]:
-        """`(batch, frames, tokens)`, differentiable, and how many frames each clip has, `(batch,)` int64."""
+        """Scores `(batch, frames, tokens)`, differentiable, and each clip's frame count, `(batch,)` int64."""
 
     @abstractmethod
     def spell(self, log_probs: Tensor, frames: Tensor) -> list[str]:
-        """What `decode` makes of such scores, one text a clip. They need not add up to 1."""
+        """The texts that `decode` would read from such scores, one a clip. They need not sum to 1."""
 
 
 class Languages(ABC):
-    """The power to tell which language is spoken."""
+    """Capability of a multilingual model: one score for each language that may be spoken."""
 
     languages: tuple[str, ...]
     """Codes such as "en", in the order of the scores."""
 
     @abstractmethod
     def language_scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
-        """`(batch, languages)` before the softmax, differentiable to `batch.waveforms`."""
+        """Scores `(batch, languages)` before the softmax, differentiable."""
 
 
 @dataclass(frozen=True)
 class TimedWord:
-    """A word of a transcript, when it was said, and how sure of it the model is, from 0 to 1."""
+    """A word of a transcript, its start and end, and how confident the model is, from 0 to 1."""
 
     text: str
     start_seconds: float
@@ -145,27 +175,61 @@ class TimedWord:
 
 
 class Timings(ABC):
-    """The power to tell when each word was said."""
+    """Capability of a recogniser: the start and the end of each word."""
 
     @abstractmethod
     def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[TimedWord]]:
-        """The words of each transcript in order; joined by spaces they are what `decode` gives, in its
-        canonical form."""
+        """The words of each transcript in order.
+
+        Joined by spaces they are the text of `decode`, in its canonical form.
+        """
+
+
+_CALLED: dict[type, str] = {
+    Scores: "class scores",
+    Matches: "token scores of a recogniser",
+    CtcFrames: "CTC scores",
+    Languages: "language scores",
+    Timings: "word timings",
+}
+
+
+def _called(kind: type) -> str:
+    return _CALLED.get(kind, kind.__name__)
+
+
+def shown_name(part: object) -> str:
+    """How messages name a part: by its registered name where its class has one, else by its class."""
+    return getattr(type(part), "name", "") or type(part).__name__
+
+
+def require_capabilities(part: object, kinds: Iterable[type], target: Target, instead: str) -> None:
+    """Raise `MissingCapability` if a target lacks one that a part needs. instead: the advice to give."""
+    for kind in kinds:
+        try:
+            target.capability(kind)
+        except MissingCapability as error:
+            name, reason = type(target).__name__, str(error)
+            if not isinstance(target, kind) and (kind is Scores) == (target.says == "class"):
+                reason = f"the model ({name}) does not have them. {instead}"
+            elif not isinstance(target, kind):
+                reason = f"the model is a {target._described} ({name}). {instead}"
+            raise MissingCapability(f"{shown_name(part)} needs {_called(kind)}, but {reason}") from None
 
 
 def check_clips(target: Target, batch: AudioBatch) -> None:
-    """Refuse clips that the target cannot hear right."""
+    """Raise `InputError` for clips of the wrong sample rate or length."""
     if batch.sample_rate != target.sample_rate:
         raise InputError(
-            f"expected audio at {target.sample_rate} Hz, got {batch.sample_rate} Hz; resample it first "
-            "(sottovoce.data.load.load_clip does)."
+            f"the model expects audio at {target.sample_rate} Hz, got {batch.sample_rate} Hz; resample it, "
+            "for example with sottovoce.data.load_clip."
         )
     short = int(batch.lengths.argmin())
     if int(batch.lengths[short]) < target.shortest:
         raise InputError(
             f"clip {batch.ids[short]!r}: expected at least {target.shortest} samples "
             f"({1000 * target.shortest / target.sample_rate:.0f} ms), got {int(batch.lengths[short])}; "
-            "drop it or record it again."
+            "pad it, or leave it out."
         )
     long = int(batch.lengths.argmax())
     if target.longest is not None and int(batch.lengths[long]) > target.longest:
@@ -177,21 +241,22 @@ def check_clips(target: Target, batch: AudioBatch) -> None:
 
 
 def best_places(scores: Tensor, ids: Sequence[str]) -> Tensor:
-    """Where the best score of each clip stands, `(batch, ...)`, of scores `(batch, ..., choices)` that
-    `check_scores` lets pass: how scores become an answer."""
+    """The index of each clip's best score, `(batch, ...)`, after `check_scores`.
+
+    scores: `(batch, ..., choices)`.
+    """
     return check_scores(scores, ids).argmax(dim=-1)
 
 
 def check_scores(scores: Tensor, ids: Sequence[str], counts: Tensor | None = None) -> Tensor:
-    """Scores `(batch, ..., choices)` as they are, or `ScoreError` where a clip has no best one.
+    """Scores `(batch, ..., choices)` unchanged; raises `ScoreError` if a clip has no finite best score.
 
-    The best score must be finite. Minus infinity is a fair score of classes and tokens that a model rules
-    out, as long as one is left to choose. NaN and plus infinity are none, nor is minus infinity for all:
-    which of them comes first says nothing of the clip.
+    Minus infinity is allowed for classes and tokens that a model rules out, as long as one is left to choose.
+    NaN, plus infinity and minus infinity for all are refused: an argmax over them says nothing about the
+        clip.
 
-    ids: one name a clip; of the passes of one clip, the clip's own is told.
-    counts: `(batch,)`, how many places of the second dimension each clip has; what lies behind them is
-        padding, and is not looked at.
+    ids: one name for each clip, for the message.
+    counts: `(batch,)`, the length of each clip along the second dimension; padding beyond it is not checked.
     """
     best = scores.detach().amax(dim=-1)  # NaN where there is one
     fine = best.isfinite()
@@ -202,16 +267,16 @@ def check_scores(scores: Tensor, ids: Sequence[str], counts: Tensor | None = Non
         found = float(best[row][~fine[row]][0])
         got = "NaN" if math.isnan(found) else "infinity" if found > 0 else "minus infinity for every choice"
         raise ScoreError(
-            f"clip {ids[row].partition(PASS)[0]!r}: expected scores with a finite best one, got {got}, from "
-            "which no answer can be read; run the model in float32, look for a division by zero in it, or "
-            "drop the clip."
+            f"clip {ids[row].partition(PASS)[0]!r}: expected scores with a finite best one, got {got}, so "
+            "that the model has no answer; run it in float32, look for a division by zero, or leave the clip "
+            "out."
         )
     return scores
 
 
 @contextmanager
 def evaluating(module: torch.nn.Module) -> Iterator[None]:
-    """Run a module in evaluation mode and hand it back as it was, whatever happens inside."""
+    """Run a module in evaluation mode; its training mode is restored afterwards, also after an error."""
     in_training = [part for part in module.modules() if part.training]
     for part in in_training:
         part.training = False

@@ -1,6 +1,6 @@
-"""Waveform to waveform, and the targets made by putting transforms in front of a target.
+"""Transforms from waveform to waveform, and targets with transforms in front of them.
 
-A defended target is a target: an attack that goes through it knows the defense without being told.
+A defended target is a target, so every attack on it is adaptive: its gradients go through the defense.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from torch.autograd.function import once_differentiable
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.target import (
+    Capability,
     CtcFrames,
     Languages,
     Matches,
-    Power,
     Says,
     Scores,
     Target,
@@ -31,14 +31,29 @@ from sottovoce.errors import InputError
 
 
 class Transform(ABC):
-    """A defense, a codec, a channel: same clips, same lengths, other samples. A subclass writes `apply`."""
+    """A defense, a codec or a channel: the same clips with other samples. A subclass writes `apply`.
+
+    Lengths stay as they are. Wrap a step without a useful gradient, such as rounding, so that attacks can go
+    through it (`sottovoce.core.transform.straight_through`). Random transforms set `random = True` and take
+    their numbers from `draws`.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Gain(sv.Transform):
+    ...     factor: float = 0.5
+    ...     def apply(self, batch, draws):
+    ...         return self.factor * batch.waveforms
+    >>> batch = sv.AudioBatch.of([torch.tensor([0.5, -0.25])], sample_rate=16000)
+    >>> Gain()(batch, draws=sv.Draws(0)).waveforms.tolist()
+    [[0.25, -0.125]]
+    """
 
     random: bool = False
-    """Whether the samples hang on the draws."""
+    """True if the output depends on the draws."""
 
     @abstractmethod
     def apply(self, batch: AudioBatch, draws: Draws) -> Tensor:
-        """The new samples, `(batch, time)`; what falls into the padding is cut afterwards."""
+        """The new samples, `(batch, time)`; what is written into the padding is removed afterwards."""
 
     @final
     def __call__(self, batch: AudioBatch, *, draws: Draws) -> AudioBatch:
@@ -48,7 +63,7 @@ class Transform(ABC):
 @final
 @dataclass(frozen=True)
 class StraightThrough(Transform):
-    """The transform's output with an identity gradient: for rounding, codecs and other steps without one."""
+    """The transform's output with the gradient of the identity: for rounding, codecs and the like."""
 
     transform: Transform
 
@@ -63,12 +78,12 @@ class StraightThrough(Transform):
 
 
 def straight_through(waveforms: Tensor, heard: Tensor) -> Tensor:
-    """What was `heard`, to the last bit, with the gradient of the `waveforms` that went in."""
+    """The value of `heard`, exactly, with the gradient of the `waveforms` that went in."""
     return heard.detach() + (waveforms - waveforms.detach())
 
 
 class Wrapped(Target, Scores, Matches, CtcFrames, Languages, Timings):
-    """A target around a target. It has a power exactly where the inner target has it."""
+    """A target around a target. It has the capabilities of the inner target."""
 
     target: Target
 
@@ -98,11 +113,11 @@ class Wrapped(Target, Scores, Matches, CtcFrames, Languages, Timings):
 
     @property
     def classes(self) -> tuple[str, ...]:  # type: ignore[override]
-        return self.target.power(Scores).classes
+        return self.target.capability(Scores).classes
 
     @property
     def languages(self) -> tuple[str, ...]:  # type: ignore[override]
-        return self.target.power(Languages).languages
+        return self.target.capability(Languages).languages
 
     @property
     def shortest(self) -> int:
@@ -119,24 +134,31 @@ class Wrapped(Target, Scores, Matches, CtcFrames, Languages, Timings):
         return self.target.canonical(text)
 
     def spell(self, log_probs: Tensor, frames: Tensor) -> list[str]:
-        return self.target.power(CtcFrames).spell(log_probs, frames)
+        return self.target.capability(CtcFrames).spell(log_probs, frames)
 
-    def power(self, kind: type[Power]) -> Power:
-        self.target.power(kind)
-        return super().power(kind)
+    def capability(self, kind: type[Capability]) -> Capability:
+        """As the inner target has it; raises `MissingCapability` with its message."""
+        self.target.capability(kind)
+        return super().capability(kind)
 
 
 @final
 @dataclass(frozen=True)
 class Defended(Wrapped):
-    """A target that hears every clip through transforms, in order."""
+    """A target behind transforms: every clip passes through them, in order, before the model hears it.
+
+    >>> model = sv.open_model("keyword", device="cpu")
+    >>> noisy = sv.defenses.Defended(model, (sv.defenses.Gaussian(sigma=0.01),))
+    >>> noisy.random, noisy.classes == model.classes
+    (True, True)
+    """
 
     target: Target
     transforms: tuple[Transform, ...]
 
     def __post_init__(self) -> None:
         if not self.transforms:
-            raise InputError("expected at least one transform, got none; attack the bare target instead.")
+            raise InputError("transforms must have at least one transform, got none; attack the bare target.")
 
     @property
     def random(self) -> bool:  # type: ignore[override]
@@ -149,22 +171,22 @@ class Defended(Wrapped):
         return self.target.decode(self._heard(batch, draws), draws=draws)
 
     def scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
-        return self.target.power(Scores).scores(self._heard(batch, draws), draws=draws)
+        return self.target.capability(Scores).scores(self._heard(batch, draws), draws=draws)
 
     def loss_and_match(
         self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws, first_token: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        inner, heard = self.target.power(Matches), self._heard(batch, draws)
+        inner, heard = self.target.capability(Matches), self._heard(batch, draws)
         return inner.loss_and_match(heard, labels, draws=draws, first_token=first_token)
 
     def log_probs(self, batch: AudioBatch, *, draws: Draws) -> tuple[Tensor, Tensor]:
-        return self.target.power(CtcFrames).log_probs(self._heard(batch, draws), draws=draws)
+        return self.target.capability(CtcFrames).log_probs(self._heard(batch, draws), draws=draws)
 
     def language_scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
-        return self.target.power(Languages).language_scores(self._heard(batch, draws), draws=draws)
+        return self.target.capability(Languages).language_scores(self._heard(batch, draws), draws=draws)
 
     def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[TimedWord]]:
-        return self.target.power(Timings).timings(self._heard(batch, draws), draws=draws)
+        return self.target.capability(Timings).timings(self._heard(batch, draws), draws=draws)
 
     def _heard(self, batch: AudioBatch, draws: Draws) -> AudioBatch:
         for place, transform in enumerate(self.transforms):
@@ -175,7 +197,7 @@ class Defended(Wrapped):
 @final
 @dataclass(frozen=True)
 class Unsteady(Wrapped):
-    """A target that was caught answering the same clips in two ways: it is random, and no draws lead it."""
+    """A target that gave two answers to the same clips and draws: random, and not reproducible by a seed."""
 
     target: Target
 
@@ -194,26 +216,26 @@ class Unsteady(Wrapped):
         return self.target.decode(batch, draws=draws)
 
     def scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
-        return self.target.power(Scores).scores(batch, draws=draws)
+        return self.target.capability(Scores).scores(batch, draws=draws)
 
     def loss_and_match(
         self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws, first_token: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        inner = self.target.power(Matches)
+        inner = self.target.capability(Matches)
         return inner.loss_and_match(batch, labels, draws=draws, first_token=first_token)
 
     def log_probs(self, batch: AudioBatch, *, draws: Draws) -> tuple[Tensor, Tensor]:
-        return self.target.power(CtcFrames).log_probs(batch, draws=draws)
+        return self.target.capability(CtcFrames).log_probs(batch, draws=draws)
 
     def language_scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
-        return self.target.power(Languages).language_scores(batch, draws=draws)
+        return self.target.capability(Languages).language_scores(batch, draws=draws)
 
     def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[TimedWord]]:
-        return self.target.power(Timings).timings(batch, draws=draws)
+        return self.target.capability(Timings).timings(batch, draws=draws)
 
 
 Ask = Callable[[AudioBatch, list[int]], tuple[Tensor, Tensor]]
-"""Loss and match `(rows,)` of some rows of a batch."""
+"""Computes loss and match `(rows,)` of some rows of a batch."""
 
 
 @final
@@ -221,10 +243,10 @@ Ask = Callable[[AudioBatch, list[int]], tuple[Tensor, Tensor]]
 class Averaged(Wrapped):
     """Expectation over transformation: loss and scores are means over `passes` draws of a random target.
 
-    What a user reads is not averaged: `decode` is the inner target's own, one random pass.
+    `decode` is not averaged: it is one random pass of the inner target.
 
-    at_once: clips that are heard together; the gradient of each such piece is taken before the next is
-    heard, so that memory does not grow with the passes.
+    at_once: clips in one forward pass; gradients are added up piece by piece, so that memory does not grow
+        with the number of passes.
     """
 
     target: Target
@@ -234,8 +256,8 @@ class Averaged(Wrapped):
     def __post_init__(self) -> None:
         if self.passes < 1 or self.at_once < 1:
             raise InputError(
-                f"expected at least 1 pass and 1 row at once, got {self.passes} and {self.at_once}; 16 and "
-                "128 are usual."
+                f"passes and at_once must be at least 1, got {self.passes} and {self.at_once}; 16 and 128 "
+                "are usual."
             )
 
     def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:
@@ -249,14 +271,14 @@ class Averaged(Wrapped):
         return self.target.decode(batch, draws=draws)
 
     def scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
-        inner = self.target.power(Scores)
+        inner = self.target.capability(Scores)
         return self._mean(batch, lambda piece: inner.scores(piece, draws=draws.turn("pass")))
 
     def loss_and_match(
         self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws, first_token: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        """The mean loss, and whether most passes match."""
-        inner = self.target.power(Matches)
+        """The mean loss, and whether more than half of the passes match."""
+        inner = self.target.capability(Matches)
 
         def ask(piece: AudioBatch, rows: list[int]) -> tuple[Tensor, Tensor]:
             wanted = [labels[row] for row in rows]
@@ -267,7 +289,7 @@ class Averaged(Wrapped):
 
     def log_probs(self, batch: AudioBatch, *, draws: Draws) -> tuple[Tensor, Tensor]:
         """The mean of the log probabilities: all passes have the same frames."""
-        inner, frames = self.target.power(CtcFrames), torch.zeros_like(batch.lengths)
+        inner, frames = self.target.capability(CtcFrames), torch.zeros_like(batch.lengths)
         found: list[Tensor] = []
         # A pass at a time: clips of other lengths would have other frames.
         for rows, piece in batch.passes(self.passes, len(batch)):
@@ -277,11 +299,11 @@ class Averaged(Wrapped):
         return torch.stack(found).mean(dim=0), frames
 
     def language_scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
-        inner = self.target.power(Languages)
+        inner = self.target.capability(Languages)
         return self._mean(batch, lambda piece: inner.language_scores(piece, draws=draws.turn("pass")))
 
     def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[TimedWord]]:
-        return self.target.power(Timings).timings(batch, draws=draws)
+        return self.target.capability(Timings).timings(batch, draws=draws)
 
     def _mean(self, batch: AudioBatch, ask: Callable[[AudioBatch], Tensor]) -> Tensor:
         """The mean of scores `(batch, n)` over the passes."""
@@ -300,7 +322,7 @@ class Averaged(Wrapped):
         return found, share
 
     def _add_up(self, batch: AudioBatch, ask: Ask, *, sloped: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Means of the loss, of the match and, where it is wanted, of the gradient `(batch, time)`."""
+        """Means of the loss, the match and, if `sloped`, the gradient `(batch, time)`."""
         total = torch.zeros(len(batch), device=batch.device)
         votes, slope = torch.zeros_like(total), torch.zeros_like(batch.waveforms)
         for rows, piece in batch.passes(self.passes, self.at_once):
@@ -317,8 +339,10 @@ class Averaged(Wrapped):
 
 @final
 class _Known(torch.autograd.Function):
-    """A loss `(batch,)` whose gradient to the waveforms `(batch, time)` is known already: no clip's loss
-    depends on another clip."""
+    """A loss `(batch,)` whose gradient `(batch, time)` is known already.
+
+    No clip's loss depends on another clip.
+    """
 
     @staticmethod
     def forward(ctx: Any, waveforms: Tensor, value: Tensor, slope: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Universal perturbations: found once on some clips, then added to any other."""
+"""Universal perturbations: fitted on some clips, then added to any other."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from sottovoce.core.attack import Attack
+from sottovoce.core.attack import WITH_A_NORM, Attack
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Goal
-from sottovoce.core.target import Target
+from sottovoce.core.target import Target, shown_name
 from sottovoce.errors import InputError
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Perturbation(Attack):
-    """One waveform `(time,)` that is added to every clip: cut to shorter clips, repeated over longer ones.
+    """One waveform `(time,)` that is added to every clip: cut for shorter clips, repeated for longer ones.
 
-    A budget that is relative to the clip (an SNR) says how loud it is played there; an absolute one only
-    bounds it.
+    Under a budget that is relative to the clip, such as an SNR, it is scaled to that budget for each clip; an
+    absolute budget only bounds it.
     """
 
     waveform: Tensor
@@ -38,22 +38,22 @@ class Perturbation(Attack):
     def __post_init__(self) -> None:
         if self.waveform.ndim != 1 or not bool(torch.isfinite(self.waveform).all()) or not len(self.waveform):
             raise InputError(
-                f"expected one finite waveform of shape (time,), got {tuple(self.waveform.shape)}; "
-                "give a mono clip."
+                f"expected one finite waveform of shape (time,), got {tuple(self.waveform.shape)}; give a "
+                "mono clip."
             )
 
     def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
         return self.played(clean, budget)
 
     def played(self, clean: AudioBatch, budget: Budget) -> Tensor:
-        """The perturbation as each clip hears it under a budget, `(batch, time)`."""
+        """The perturbation as it is added to each clip under a budget, `(batch, time)`."""
         laid = self.over(clean)
         if isinstance(budget, Ball) and budget.relative:
             return budget.fill(laid, clean)
         return budget.project(laid, clean)
 
     def over(self, clean: AudioBatch) -> Tensor:
-        """The perturbation laid over each clip, `(batch, time)`, zero in the padding."""
+        """The perturbation cut or repeated to each clip's length, `(batch, time)`, zero in the padding."""
         if clean.sample_rate != self.sample_rate:
             raise InputError(
                 f"expected clips at the perturbation's {self.sample_rate} Hz, got {clean.sample_rate} Hz; "
@@ -65,27 +65,37 @@ class Perturbation(Attack):
         return clean.with_waveforms(row.expand(len(clean), width)).waveforms
 
     def save(self, path: Path | str) -> None:
+        """Write it to a safetensors file."""
         facts = {"sample_rate": str(self.sample_rate), "made_by": self.made_by}
         save_file({"waveform": self.waveform.detach().cpu().contiguous()}, str(path), metadata=facts)
 
     @classmethod
     def load(cls, path: Path | str) -> Perturbation:
+        """Read a file written by `save`."""
         try:
             with safe_open(str(path), framework="pt") as file:
                 facts = file.metadata() or {}
                 return cls(file.get_tensor("waveform"), int(facts["sample_rate"]), facts.get("made_by", ""))
         except (OSError, SafetensorError, KeyError, ValueError) as error:
             raise InputError(
-                f"expected a perturbation saved by sottovoce, got {str(path)!r} ({error}); "
-                "fit and save it again."
+                f"expected a perturbation saved by sottovoce, got {str(path)!r} ({error}); fit and save it "
+                "again."
             ) from None
 
 
-class UniversalAttack(ABC):
-    """An attack fitted on a set of clips. A subclass is a frozen dataclass of settings with a `fit`."""
+def check_norm(attack: UniversalAttack, budget: Budget) -> None:
+    """Raise if a budget has no norm, and so no radius that all clips share."""
+    if not isinstance(budget, Ball):
+        raise InputError(f"{shown_name(attack)} needs {WITH_A_NORM}, got {budget}.")
 
+
+class UniversalAttack(ABC):
+    """An attack fitted on a set of clips. A subclass is a frozen dataclass that writes `fit`."""
+
+    name: ClassVar[str] = ""
+    """The name it is registered under, for messages."""
     needs: ClassVar[tuple[type, ...]] = ()
-    """Powers that the target must have."""
+    """Capabilities that the target must have."""
 
     @abstractmethod
     def fit(
@@ -97,4 +107,4 @@ class UniversalAttack(ABC):
         *,
         draws: Draws,
     ) -> Perturbation:
-        """One perturbation for all clips; `Perturbation` keeps to the budget of each clip it is added to."""
+        """One perturbation for all clips; where it is added, `Perturbation` keeps each clip's budget."""

@@ -1,4 +1,4 @@
-"""Several passes of a random target, and one answer elected from them."""
+"""Votes: a random model is run several times, and one answer is chosen from the passes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.out_of_memory import out_of_memory
 from sottovoce.core.target import (
+    Capability,
     CtcFrames,
     Languages,
     Matches,
-    Power,
     Scores,
     Target,
     TimedWord,
     Timings,
     check_scores,
+    require_capabilities,
 )
 from sottovoce.core.transform import Wrapped
 from sottovoce.errors import InputError, MissingCapability
@@ -33,9 +34,9 @@ MOST_PASSES = 100_000
 @final
 @dataclass(frozen=True)
 class Passes:
-    """The passes of a target over a batch, run when they are asked for and `at_once` rows at a time.
+    """Repeated passes of a target over a batch, run lazily, `at_once` rows at a time.
 
-    Pass k of a clip draws under a name of its own, so that it hears the same noise in any batch.
+    Pass k of a clip has random numbers of its own, the same in any batch.
     """
 
     target: Target
@@ -45,7 +46,7 @@ class Passes:
     at_once: int = 64
 
     def texts(self) -> list[list[str]]:
-        """What each pass says, pass by pass: `[clip][pass]`."""
+        """The decoded texts, `[clip][pass]`."""
         found: list[list[str]] = [[] for _ in self.batch.ids]
         for rows, piece in self.batch.passes(self.count, self.at_once):
             for row, text in zip(rows, self.target.decode(piece, draws=self.draws), strict=True):
@@ -53,34 +54,34 @@ class Passes:
         return found
 
     def words(self) -> list[list[list[TimedWord]]]:
-        """The same with the time of every word, `[clip][pass][word]`; the target must offer `Timings`."""
-        power = self.target.power(Timings)
+        """The words with their times, `[clip][pass][word]`; needs the capability `Timings`."""
+        timer = self.target.capability(Timings)
         found: list[list[list[TimedWord]]] = [[] for _ in self.batch.ids]
         for rows, piece in self.batch.passes(self.count, self.at_once):
-            for row, words in zip(rows, power.timings(piece, draws=self.draws), strict=True):
+            for row, words in zip(rows, timer.timings(piece, draws=self.draws), strict=True):
                 found[row].append(words)
         return found
 
     def mean_scores(self) -> Tensor:
-        """Class scores `(batch, classes)`, averaged over the passes; the target must offer `Scores`."""
-        power = self.target.power(Scores)
-        total = torch.zeros(len(self.batch), len(power.classes), device=self.batch.device)
+        """Class scores `(batch, classes)`, averaged over the passes; needs the capability `Scores`."""
+        scorer = self.target.capability(Scores)
+        total = torch.zeros(len(self.batch), len(scorer.classes), device=self.batch.device)
         for rows, piece in self.batch.passes(self.count, self.at_once):
-            scores = power.scores(piece, draws=self.draws)
+            scores = scorer.scores(piece, draws=self.draws)
             total.index_add_(0, torch.tensor(rows, device=total.device), scores.to(total))
         return check_scores(total / self.count, self.batch.ids)
 
     def mean_log_probs(self) -> tuple[Tensor, Tensor]:
-        """Scores of tokens `(batch, frames, tokens)`, averaged over the passes, and each clip's frames."""
-        power = self.target.power(CtcFrames)
+        """Token scores `(batch, frames, tokens)`, averaged over the passes, and each clip's frame count."""
+        reader = self.target.capability(CtcFrames)
         total, frames = torch.zeros(0), torch.zeros_like(self.batch.lengths)
         for rows, piece in self.batch.passes(self.count, self.at_once):
-            scores, counts = power.log_probs(piece, draws=self.draws)
+            scores, counts = reader.log_probs(piece, draws=self.draws)
             places = torch.tensor(rows, device=scores.device)
             frames[places] = counts.to(frames)
             if not total.numel():
                 total = torch.zeros(len(self.batch), *scores.shape[1:], device=scores.device)
-            # A piece of short clips alone has fewer frames than the batch.
+            # A piece with only short clips has fewer frames than the batch.
             missing = scores.shape[1] - total.shape[1]
             total = torch.nn.functional.pad(total, (0, 0, 0, max(missing, 0)))
             total[:, : scores.shape[1]].index_add_(0, places, scores.to(total))
@@ -88,35 +89,56 @@ class Passes:
 
 
 class Vote(ABC):
-    """How passes elect one answer. A subclass is a frozen dataclass with `passes` and an `elect`."""
+    """How several random passes become one answer. A subclass is a frozen dataclass that writes `elect`.
+
+    `passes.texts()` gives what each pass said, `passes.mean_scores()` the averaged class scores. A vote
+    is at the end of a defense, after noise: "gaussian(sigma=0.01)+majority(passes=16)".
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class First(sv.Vote):
+    ...     passes: int = 3
+    ...     def elect(self, passes):
+    ...         return [min(texts) for texts in passes.texts()]  # the first by the alphabet
+    >>> clips = sv.open_data("embedded", model="keyword", limit=2)
+    >>> defense = [sv.defenses.Gaussian(sigma=0.001), First()]
+    >>> sv.attack("keyword", clips, "none", defense=defense).clean_texts == clips.labels
+    True
+    """
 
     passes: int
+    name: ClassVar[str] = ""
+    """The name it is registered under, for messages."""
     needs: ClassVar[tuple[type, ...]] = ()
-    """Powers that the target must have."""
+    """Capabilities that the target must have."""
 
     @abstractmethod
     def elect(self, passes: Passes) -> list[str]:
-        """One text a clip."""
+        """One text for each clip."""
 
     def check(self, target: Target) -> None:
-        """Raise where this vote cannot be held over this target."""
-        for kind in self.needs:
-            target.power(kind)
+        """Raise if this vote does not work with this target."""
+        require_capabilities(self, self.needs, target, "Use majority.")
         self.check_passes()
 
     def check_passes(self) -> None:
-        """Raise where there are none, or far too many."""
+        """Raise if the number of passes is out of range."""
         if not 1 <= self.passes <= MOST_PASSES:
-            raise InputError(f"expected 1 to {MOST_PASSES:,} passes, got {self.passes}; 16 is usual.")
+            raise InputError(f"passes must be from 1 to {MOST_PASSES:,}, got {self.passes}; 16 is usual.")
 
 
 @final
 @dataclass(frozen=True)
 class Voted(Wrapped):
-    """A random target that answers with a vote over several passes.
+    """A random target whose answer is a vote over several passes.
 
-    What an attack climbs is one pass: the vote counts, and counting has no gradient. `Averaged` around it
-    gives the gradient of the expectation that the vote estimates. What a user reads is the vote.
+    Its loss and scores are those of a single pass, because a count has no gradient; `Averaged` around it
+    gives the gradient of the expectation that the vote estimates. `decode` gives the result of the vote.
+
+    >>> noisy = sv.testing.toy_random()
+    >>> voted = sv.defenses.Voted(noisy, sv.defenses.Majority(passes=5))
+    >>> len(voted.decode(sv.testing.clips_for(noisy), draws=sv.Draws(0)))
+    4
     """
 
     target: Target
@@ -126,19 +148,20 @@ class Voted(Wrapped):
     def __post_init__(self) -> None:
         self.vote.check(self.target)
         if self.at_once < 1:
-            raise InputError(f"expected at least 1 row at once, got {self.at_once}; 64 is usual.")
+            raise InputError(f"at_once must be at least 1, got {self.at_once}; 64 is usual.")
 
     @property
     def exact(self) -> bool:  # type: ignore[override]
         return False
 
-    def power(self, kind: type[Power]) -> Power:
+    def capability(self, kind: type[Capability]) -> Capability:
+        """As that of the target inside, but for what a vote does not have."""
         if kind in (Timings, CtcFrames):
             raise MissingCapability(
-                f"a vote offers no {kind.__name__}: an elected text has no pass of its own; ask the target "
-                "inside."
+                f"a vote has no {kind.__name__}: its text need not come from any single pass. Leave the vote "
+                "out."
             )
-        return super().power(kind)
+        return super().capability(kind)
 
     def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:
         return self.target.loss(batch, labels, draws=draws)
@@ -153,24 +176,24 @@ class Voted(Wrapped):
                 raise
             rows = min(self.at_once, len(batch) * self.vote.passes)
             raise InputError(
-                f"expected memory for {rows} clips of {batch.waveforms.shape[1]} samples at once, got too "
-                f"little; take a batch and passes that make fewer than {rows} together, or a lower `at_once`."
+                f"out of memory with {rows} clips of {batch.waveforms.shape[1]} samples at once; lower "
+                f"`batch`, `passes` or `at_once`, so that fewer than {rows} are heard together."
             ) from None
 
     def scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
-        return self.target.power(Scores).scores(batch, draws=draws)
+        return self.target.capability(Scores).scores(batch, draws=draws)
 
     def loss_and_match(
         self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws, first_token: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        inner = self.target.power(Matches)
+        inner = self.target.capability(Matches)
         return inner.loss_and_match(batch, labels, draws=draws, first_token=first_token)
 
     def language_scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
-        return self.target.power(Languages).language_scores(batch, draws=draws)
+        return self.target.capability(Languages).language_scores(batch, draws=draws)
 
     def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[TimedWord]]:
-        return self.power(Timings).timings(batch, draws=draws)
+        return self.capability(Timings).timings(batch, draws=draws)
 
     def log_probs(self, batch: AudioBatch, *, draws: Draws) -> tuple[Tensor, Tensor]:
-        return self.power(CtcFrames).log_probs(batch, draws=draws)
+        return self.capability(CtcFrames).log_probs(batch, draws=draws)

@@ -97,7 +97,7 @@ def _is_known(target: Target, label: str) -> bool:
 def _refuse(corpus: Corpus, target: Target, unknown: Counter[str]) -> InputError:
     classes = target.says == "class"
     wanted = "labels that the model has a class for" if classes else "texts that the model can write"
-    known = f" Its classes: {_some(target.power(Scores).classes)}." if target.offers(Scores) else ""
+    known = f" Its classes: {_some(target.capability(Scores).classes)}." if target.offers(Scores) else ""
     left = len(corpus) - unknown.total()
     skip = f"Add --labels skip to run the other {left}, or give" if left else "Give"
     return InputError(

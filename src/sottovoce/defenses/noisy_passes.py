@@ -126,8 +126,8 @@ class Smoothed:
 
     def _reader(self) -> Callable[[AudioBatch], list[str]]:
         draws, target = Draws(self.seed), self.target
-        if target.offers(CtcFrames) and target.offers(Matches) and target.power(Matches).exact:
-            return Greedy(self.base.power(CtcFrames), draws)
+        if target.offers(CtcFrames) and target.offers(Matches) and target.capability(Matches).exact:
+            return Greedy(self.base.capability(CtcFrames), draws)
         return lambda batch: self.base.decode(batch, draws=draws)
 
 

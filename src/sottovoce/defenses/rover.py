@@ -60,7 +60,7 @@ class Rover(Vote):
                 "rover votes on words, but this model is a classifier. Use majority or average."
             )
         if self.timings is True or self.alpha < 1:
-            target.power(Timings)
+            target.capability(Timings)
 
     def elect(self, passes: Passes) -> list[str]:
         target = passes.target

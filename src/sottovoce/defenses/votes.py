@@ -82,9 +82,9 @@ class Average(Vote):
     def elect(self, passes: Passes) -> list[str]:
         target = passes.target
         if target.offers(Scores):
-            classes = target.power(Scores).classes
+            classes = target.capability(Scores).classes
             return [classes[place] for place in passes.mean_scores().argmax(dim=1).tolist()]
-        return target.power(CtcFrames).spell(*passes.mean_log_probs())
+        return target.capability(CtcFrames).spell(*passes.mean_log_probs())
 
     def check(self, target: Target) -> None:
         super().check(target)

@@ -1,4 +1,4 @@
-"""A budget of audibility: whatever a listener, or a model of one, notices at most so often."""
+"""A budget of audibility: how likely a listener, or a model of one, notices the change."""
 
 from __future__ import annotations
 
@@ -48,15 +48,19 @@ class CleanClips:
 @final
 @dataclass(frozen=True)
 class Audible(Searchable):
-    """What an ear hears with a probability of at most `p`.
+    """A listener notices the change with a probability of at most `p`, as a model of hearing estimates it.
 
-    No norm ball: how much may be added hangs on the clip, and on where in time and frequency it is added.
-    A perturbation is brought inside by turning it down, which keeps its form. Directions are steepest in a
-    norm that holds each cell of the spectrum against what the clip masks there: more is added where more
-    hides.
+    This is not a norm ball: how much may be added depends on the clip, and on where in time and frequency it
+    is added. A perturbation that is too loud is scaled down. Gradient steps are taken relative to what the
+    clip masks, so that more is added where more is hidden.
 
     p: between 0 and 1; 0.5 is one just noticeable difference.
-    ear: the name of a registered ear.
+    ear: the name of a model of hearing, such as "learned" or "masking".
+
+    >>> clips = sv.open_data("embedded", model="keyword", limit=1)
+    >>> trial = sv.attack("keyword", clips, "noise", budget=sv.budgets.Audible(0.5))
+    >>> bool(trial.delta.any())
+    True
     """
 
     p: float

@@ -1,4 +1,4 @@
-"""Every part by name. Entries are "module:attribute" strings, loaded when asked for.
+"""All parts by name. Entries are "module:attribute" strings, imported on first use.
 
 A third-party package adds its own through the entry point group `sottovoce.plugins`: an entry point names a
 function that is called with `add`, and calls `add("attack", "mine", "my_package.attacks:Mine")`.
@@ -14,7 +14,8 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -188,7 +189,10 @@ _PARTS: dict[str, dict[str, str]] = {
         "M5": "sottovoce.studies.manocha2020.metric_as_loss:STUDY",
         "A": "sottovoce.studies.amiri2024.detection:STUDY",
         "A3": "sottovoce.studies.amiri2024.attack_quality:STUDY",
+        "O1": "sottovoce.studies.olivier2023.accidental.accidental_robustness_rxor:STUDY",
+        "O2": "sottovoce.studies.olivier2023.accidental.accidental_robustness_images:STUDY",
         "O3": "sottovoce.studies.olivier2023.pruned_networks.pruned_robustness:STUDY",
+        "O4": "sottovoce.studies.olivier2023.sparsity.sparsity_study:STUDY",
         "O5": "sottovoce.studies.olivier2023.whitebox_attacks:STUDY",
         "O6": "sottovoce.studies.olivier2023.imperceptible_attack:STUDY",
         "O7": "sottovoce.studies.olivier2023.whisper_attacks:STUDY",
@@ -202,6 +206,8 @@ _PARTS: dict[str, dict[str, str]] = {
     },
 }
 
+_NAMED_ERRORS = frozenset({"attack", "universal", "budget", "goal", "transform", "vote"})
+"""Kinds whose errors about settings do not name the part themselves."""
 _OWN = {kind: frozenset(parts) for kind, parts in _PARTS.items()}
 
 
@@ -209,12 +215,12 @@ def add(kind: str, name: str, where: str) -> None:
     """Register a part: `where` is "module:attribute"."""
     parts = _kind(kind)
     if parts.get(name, where) != where:
-        raise InputError(f"{kind} {name!r} is {parts[name]!r} already, got {where!r}; choose another name.")
+        raise InputError(f"the {kind} {name!r} exists already, as {parts[name]!r}; choose another name.")
     parts[name] = where
 
 
 def kinds() -> list[str]:
-    """The kinds of parts there are."""
+    """The kinds of parts, such as "attack"."""
     return list(_PARTS)
 
 
@@ -225,20 +231,20 @@ def names(kind: str) -> list[str]:
 
 
 def is_own(kind: str, name: str) -> bool:
-    """Whether a part comes with sottovoce, and not with a plugin."""
+    """Whether a part comes with sottovoce, not with a plugin."""
     _kind(kind)
     return name in _OWN[kind]
 
 
 def classes(kind: str) -> dict[str, str]:
-    """The classes of a kind that come with sottovoce, by their own names, each as "module:attribute"."""
+    """The classes of a kind that come with sottovoce: from the class name to "module:attribute"."""
     places = [place for name, place in _kind(kind).items() if is_own(kind, name)]
     found = {place.partition(":")[2]: place for place in places}
     return {name: place for name, place in found.items() if name[0].isupper()}
 
 
 def name_of(kind: str, made: type) -> str | None:
-    """The name under which a class is registered; None where it is not."""
+    """The name under which a class is registered; None if it is not."""
     where = f"{made.__module__}:{made.__qualname__}"
     _load_plugins()
     for name, place in _kind(kind).items():
@@ -255,25 +261,36 @@ def find(kind: str, name: str) -> Any:
     if name not in parts:
         raise UnknownName(kind, name, parts)
     module, _, attribute = parts[name].partition(":")
-    # An import that is there already takes as long as to build a part.
+    # Importing a module again would take as long as building a part.
     return getattr(sys.modules.get(module) or import_module(module), attribute)
 
 
 def build(kind: str, name: str, settings: Mapping[str, Any] | None = None) -> Any:
-    """A part with its settings, checked by name and type before anything runs."""
+    """A part with its settings, which are checked by name, type and value."""
     maker = find(kind, name)
     settings = dict(settings or {})
     hints, required = _settings_of(maker)
     for key, value in settings.items():
         if key not in hints:
-            raise UnknownName(f"setting of {kind} {name!r}:", key, hints)
-        settings[key] = _checked(f"{kind} {name!r}, setting {key!r}", hints[key], value)
+            raise UnknownName(f"setting of {name}", key, hints)
+        settings[key] = _checked(f"{name}({key}={_shown(value)})", hints[key], value)
     missing = required - set(settings)
     if missing:
+        example = ", ".join(f"{key}=..." for key in sorted(missing))
         raise InputError(
-            f"{kind} {name!r} expected a value for {', '.join(sorted(missing))}, got none; give one."
+            f"{name} needs the setting {' and '.join(sorted(missing))}; write {name}({example})."
         )
-    return maker(**settings)
+    return _made(kind, name, maker, settings)
+
+
+def _made(kind: str, name: str, maker: Any, settings: Mapping[str, Any]) -> Any:
+    """The part. A setting with a bad value is an error with the part's name in front."""
+    try:
+        return maker(**settings)
+    except InputError as error:
+        if kind not in _NAMED_ERRORS or type(error) is not InputError or str(error).startswith(name):
+            raise
+        raise InputError(f"{name}: {error}") from None
 
 
 def _kind(kind: str) -> dict[str, str]:
@@ -283,7 +300,7 @@ def _kind(kind: str) -> dict[str, str]:
 
 
 def defaults(kind: str, name: str) -> dict[str, Any]:
-    """The settings of a part in order, each with its default, or `dataclasses.MISSING` where it has none."""
+    """The settings of a part in order, each with its default, or `dataclasses.MISSING` if it has none."""
     return _defaults_of(find(kind, name))
 
 
@@ -294,7 +311,7 @@ def types(kind: str, name: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=512)
 def _settings_of(maker: Any) -> tuple[Mapping[str, Any], frozenset[str]]:
-    """Names and types of what a maker takes, and which of them it must be given."""
+    """The names and types of a maker's settings, and which of them are required."""
     known = _defaults_of(maker)
     function = maker.__init__ if inspect.isclass(maker) and not is_dataclass(maker) else maker
     hints = get_type_hints(function)
@@ -304,7 +321,7 @@ def _settings_of(maker: Any) -> tuple[Mapping[str, Any], frozenset[str]]:
 
 def _defaults_of(maker: Any) -> dict[str, Any]:
     if is_dataclass(maker):
-        # These belong to a goal's life with a batch and a target, not to its settings.
+        # Fields that a goal gets when it is bound to clips are not settings.
         taken = [item for item in fields(maker) if item.init and not item.metadata.get("bound")]
         return {
             item.name: item.default if item.default_factory is MISSING else item.default_factory()
@@ -320,19 +337,16 @@ def _defaults_of(maker: Any) -> dict[str, Any]:
 
 
 def _checked(what: str, hint: Any, value: Any) -> Any:
-    """The value as the type that is wanted. Python takes True for 1, and nan for a number: we do not."""
+    """The value converted to a type. Unlike in Python, true is not 1, and nan is not a number."""
     try:
         found = _adapter(hint).validate_python(value)
-    except ValidationError as error:
-        reason = error.errors()[0]["msg"]
-        raise InputError(
-            f"{what}: expected {_told(hint)}, got {value!r} ({reason}); mend the value."
-        ) from None
+    except ValidationError:
+        raise InputError(f"{what}: expected {_described(hint)}.") from None
     if isinstance(value, bool) and not isinstance(found, bool):
-        raise InputError(f"{what}: expected {_told(hint)}, got {str(value).lower()}; write one.")
+        raise InputError(f"{what}: expected {_described(hint)}.")
     for item in found if isinstance(found, list | tuple) else (found,):
         if isinstance(item, float) and not math.isfinite(item):
-            raise InputError(f"{what}: expected a finite number, got {item}; write one.")
+            raise InputError(f"{what}: expected a finite number.")
     return found
 
 
@@ -341,10 +355,28 @@ def _adapter(hint: Any) -> TypeAdapter[Any]:
     return TypeAdapter(hint)
 
 
-def _told(hint: Any) -> str:
-    return {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}.get(
-        hint, str(hint)
-    )
+def _shown(value: Any) -> str:
+    """A value as it is written in the text of a part."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_shown, value))}]"
+    return str(value)
+
+
+def _described(hint: Any) -> str:
+    """A type in words: `int | None` is "an integer or null"."""
+    named = {int: "an integer", float: "a number", str: "text", bool: "true or false", NoneType: "null"}
+    if hint in named:
+        return named[hint]
+    inner = get_args(hint)
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(map(_described, inner))
+    if get_origin(hint) is Literal:
+        return " or ".join(map(str, inner))
+    if get_origin(hint) in (tuple, list) and inner:
+        return f"a list such as [...], each {_described(inner[0])}"
+    return str(hint)
 
 
 @cache
@@ -355,6 +387,6 @@ def _load_plugins() -> None:
                 point.load()(add)
         except Exception as error:
             raise InputError(
-                f"expected plugin {point.name!r} ({point.value}) to register its parts, got: {error}; mend "
+                f"the plugin {point.name!r} ({point.value}) failed to register its parts: {error}; repair "
                 "or uninstall it."
             ) from error

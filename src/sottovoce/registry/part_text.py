@@ -1,4 +1,4 @@
-"""Parts as text: `pgd(steps=100, momentum=0.9)`, a name and its settings, in plans and commands."""
+"""Parts as text, in plans and commands: a name and its settings, as in `pgd(steps=100, momentum=0.9)`."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _QUOTED = {
     "'": re.compile(r"'(?:[^']|'')*'", re.DOTALL),
 }
 _OPENING, _CLOSING = "([{", ")]}"
-# A quote stands for itself inside a word, as in don't; it opens a text where a value can begin.
+# Inside a word a quote is a letter, as in don't; it opens a text where a value can begin.
 _BEFORE_A_VALUE = "=,:" + _OPENING
 _LOADED = re.compile(r"""[,=()\[\]{}"']""")
 
 
 @dataclass(frozen=True)
 class Part:
-    """A registered name with settings; reads and writes as text."""
+    """A registered name with settings; `parse` reads it from text, `str` writes it."""
 
     name: str
     settings: dict[str, Any] = field(default_factory=dict)
@@ -39,28 +39,28 @@ class Part:
 
     @cached_property
     def _text(self) -> str:
-        # A plan of hundreds of cells asks for the text of a part in each of them.
+        # Cached, because a plan of hundreds of cells needs it in each.
         if not self.settings:
             return self.name
         return f"{self.name}({', '.join(f'{key}={_write(value)}' for key, value in self.settings.items())})"
 
     def build(self, kind: str) -> Any:
+        """The part itself."""
         return registry.build(kind, self.name, self.settings)
 
     @classmethod
     def parse(cls, text: str) -> Part:
+        """Read a part from its text."""
         found = _PART.fullmatch(text)
         if not found:
-            raise InputError(
-                f"expected name(setting=value, ...), got {text!r}; write for example pgd(steps=100)."
-            )
+            raise InputError(f"expected name(setting=value, ...), such as pgd(steps=100), got {text!r}.")
         settings = {}
         for item in split_list(found["settings"] or ""):
             key, equals, value = item.partition("=")
             if not equals:
                 raise InputError(
-                    f"expected setting=value in {text!r}, got {item!r}; write for example steps=100, and a "
-                    'text with commas in quotes: text="yes, now".'
+                    f"{text}: expected setting=value, such as steps=100, got {item!r}; write text with "
+                    'commas in quotes: text="yes, now".'
                 )
             try:
                 settings[key.strip()] = _read(value)
@@ -84,7 +84,7 @@ def split_list(text: str) -> list[str]:
 
 
 def split_outside(text: str, mark: str) -> list[str]:
-    """Split at a mark outside brackets and quotes; what is between two marks may be empty."""
+    """Split at a mark outside brackets and quotes; items may be empty."""
     items, depth, start, place, before = [], 0, 0, 0, mark
     while place < len(text):
         letter = text[place]
@@ -100,15 +100,15 @@ def split_outside(text: str, mark: str) -> list[str]:
 
 
 def _closing_quote(text: str, opening: int) -> int:
-    """Where the text that a quote opens ends, by YAML's rules: \\" and '' stand for a quote inside."""
+    r"""The index of the closing quote, by YAML's rules: \" and '' are quotes inside the text."""
     found = _QUOTED[text[opening]].match(text, opening)
     if not found:
-        raise InputError(f"expected a closing {text[opening]} in {text!r}, got none; close the quote.")
+        raise InputError(f"expected a closing {text[opening]} in {text!r}, got none.")
     return found.end() - 1
 
 
 class _Loader(StrictLoader):
-    """YAML in which true and false alone are the truth: True is a word."""
+    """YAML in which only true and false are booleans: True is a word."""
 
 
 _BOOL = "tag:yaml.org,2002:bool"
@@ -125,9 +125,7 @@ def _read(value: str) -> Any:
     except MisreadLine as error:
         raise InputError(error.reason) from None
     except yaml.YAMLError:
-        raise InputError(
-            f"expected a number, a word, a list or a text in quotes, got {value!r}; mend the value."
-        ) from None
+        raise InputError(f"expected a number, a word, a list or text in quotes, got {value!r}.") from None
 
 
 def _write(value: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from sottovoce.errors import DamagedFile, InputError, StoreError
 from sottovoce.studies.study import Study
 
 RESULTS, FIGURES = "results", "figures"
+INNERMOST = re.compile(r"\[[^\[\]{}]*\]|\{[^\[\]{}]*\}")
 SCALES = ("full", "mini")
 """In the order in which a page shows them."""
 COLOURS = 128
@@ -109,8 +111,7 @@ def keep(study: Study[Any], given: Path, pages: Path, scale: str | None = None) 
     try:
         for one in found.figures:
             _write(pages / FIGURES / f"{found.stem}-{one.name}.png", _small(path.parent / f"{one.name}.png"))
-        text = json.dumps(found.model_dump(), indent=1, allow_nan=False)
-        _write(pages / RESULTS / f"{found.stem}.json", f"{text}\n".encode())
+        _write(pages / RESULTS / f"{found.stem}.json", _compact(found.model_dump()).encode())
     except OSError as error:
         raise StoreError(
             f"expected to copy {path} and its figures to {pages}, got: {error}; run the study again in its "
@@ -127,6 +128,21 @@ def _without_paths(found: KeptResults, scale: str | None) -> KeptResults:
             "--scale full."
         )
     return KeptResults.model_validate({**hide_all(found.model_dump()), "scale": scale})
+
+
+def _compact(content: Any) -> str:
+    """JSON whose innermost lists and objects are one line each, with numbers to seven digits."""
+    text = json.dumps(_rounded(content), indent=1, allow_nan=False, ensure_ascii=False)
+    # A line never ends inside a text: JSON writes those ends as \\n.
+    return INNERMOST.sub(lambda found: re.sub(r"\n *", " ", found[0]), text) + "\n"
+
+
+def _rounded(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _rounded(one) for key, one in content.items()}
+    if isinstance(content, list | tuple):
+        return [_rounded(one) for one in content]
+    return float(f"{content:.7g}") if isinstance(content, float) else content
 
 
 def _write(path: Path, content: bytes) -> None:

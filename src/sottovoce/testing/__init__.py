@@ -1,7 +1,9 @@
-"""For everyone who writes a part of their own: toy targets, and a check for every law that parts obey.
+"""For tests of your own parts: a check for each kind of part, toy models that run in moments, and clips.
 
-from sottovoce.testing import check_attack
-check_attack(MyAttack())  # raises ContractError with the law that was broken
+A check runs the part on toy models and raises `ContractError` if it breaks one of the laws that all parts
+keep, such as "every example is inside its budget". `Law` lists them.
+
+>>> sv.testing.check_attack(sv.attacks.Fgsm())  # silent: nothing is wrong
 """
 
 from sottovoce.testing.checks.check_attack import check_attack

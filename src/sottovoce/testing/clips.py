@@ -1,4 +1,4 @@
-"""Clips for checks: short, different in length and pitch, the same on every machine."""
+"""Clips for checks: short, of different length and pitch, the same on every machine."""
 
 from __future__ import annotations
 
@@ -12,12 +12,19 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.quantisation import round_clean
 from sottovoce.core.target import Target
 
-# Two clips share a length, because some targets treat clips of one length together.
+# Two clips have the same length, because some targets process those together.
 SECONDS = (0.4, 0.25, 0.55, 0.4)
 
 
 def example_clips(sample_rate: int = 16000, *, seconds: Sequence[float] = SECONDS) -> AudioBatch:
-    """One clip a duration: two tones in a little noise, at an RMS of 0.1, on the 16-bit grid."""
+    """Made-up clips for tests: two tones in a little noise, at an RMS of 0.1, on the 16-bit grid.
+
+    sample_rate: in Hz.
+    seconds: the duration of each clip.
+
+    >>> sv.testing.example_clips(8000, seconds=[0.5, 0.25]).lengths.tolist()
+    [4000, 2000]
+    """
     rows = []
     for place, duration in enumerate(seconds):
         source = Draws(0, ("example",)).generator(str(place))
@@ -31,21 +38,25 @@ def example_clips(sample_rate: int = 16000, *, seconds: Sequence[float] = SECOND
 
 
 def clips_for(target: Target) -> AudioBatch:
-    """Example clips that the target can hear."""
+    """Example clips at the sample rate of a target, and of lengths that it accepts.
+
+    >>> sv.testing.clips_for(sv.testing.ToyClassifier()).sample_rate
+    1000
+    """
     longest = target.longest or torch.inf
     samples = [max(target.shortest, min(longest, second * target.sample_rate)) for second in SECONDS]
     return example_clips(target.sample_rate, seconds=[count / target.sample_rate for count in samples])
 
 
 def misnamed(batch: AudioBatch, rows: Sequence[int]) -> AudioBatch:
-    """Some of the clips, each under the name of the clip before it: the same sound with another name."""
+    """Some of the clips, each under the name of the clip before it: the same audio with another name."""
     part = batch.select(rows)
     names = tuple(batch.ids[row - 1] for row in rows)
     return AudioBatch(part.waveforms, part.lengths, part.sample_rate, names)
 
 
 def widened(batch: AudioBatch, *, longest: int | None = None) -> AudioBatch:
-    """The same clips with half as much padding again behind them; no wider than `longest`."""
+    """The same clips with more padding, half of their width, but no wider than `longest`."""
     width = batch.waveforms.shape[1]
     wider = width + width // 2 + 1
     wider = wider if longest is None else max(width, min(wider, longest))

@@ -1,4 +1,4 @@
-"""Guards around a part at work: was a model changed, was global random state touched?"""
+"""Guards around a part while it works: has it changed a model, or used global random state?"""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _held_by(thing: object) -> list[object]:
 
 @contextmanager
 def unchanged(part: object) -> Iterator[None]:
-    """Raise where a model held by the part is not, bit by bit, what it was."""
+    """Raise if a model that the part holds has changed in any bit."""
     modules = modules_of(part)
     before = [_snapshot(module) for module in modules]
     yield
@@ -65,7 +65,7 @@ def unchanged(part: object) -> Iterator[None]:
 
 @contextmanager
 def handed_back(*lent: AudioBatch | Tensor) -> Iterator[None]:
-    """Raise where clips, or rows `(batch, time)`, that a part was handed are not what they were."""
+    """Raise if clips, or rows `(batch, time)`, that a part was given have changed."""
     before = [(thing.copy() if isinstance(thing, AudioBatch) else thing.detach().clone()) for thing in lent]
     yield
     for old, new in zip(before, lent, strict=True):
@@ -74,7 +74,7 @@ def handed_back(*lent: AudioBatch | Tensor) -> Iterator[None]:
         else:
             assert isinstance(new, Tensor) and isinstance(old, Tensor)
             same, what = torch.equal(new, old), "a perturbation"
-        require(same, Law.LENT, f"It wrote into {what} that it was handed; work on a copy.")
+        require(same, Law.LENT, f"It wrote into {what} that it was given; work on a copy.")
 
 
 def _snapshot(module: torch.nn.Module) -> dict[str, dict[str, Any]]:
@@ -98,7 +98,7 @@ def _same(old: Any, new: Any) -> bool:
 
 @contextmanager
 def in_training_mode(part: object) -> Iterator[None]:
-    """The part's models in training mode, as a user may hand them over; restored afterwards."""
+    """Put the part's models into training mode; restored afterwards."""
     modes = [(inner, inner.training) for module in modules_of(part) for inner in module.modules()]
     for inner, _ in modes:
         inner.training = True
@@ -112,7 +112,7 @@ def in_training_mode(part: object) -> Iterator[None]:
 def check_random_state(work: Callable[[], Result], agree: Callable[[Result, Result], str | None]) -> Result:
     """Do the work three times: twice from one global random state, once from another.
 
-    agree: None where two results are the same, else what differs.
+    agree: returns None if two results are the same, else what differs.
     """
     kept = _global_state()
     try:
@@ -139,7 +139,7 @@ def _work_from(seed: int, work: Callable[[], Result]) -> Result:
         require(
             _same_state(before[name], after[name]),
             Law.GLOBAL_RANDOM,
-            f"The random state of {name} moved; take random numbers from draws.",
+            f"The random state of {name} changed; take random numbers from draws.",
         )
     return result
 

@@ -1,4 +1,4 @@
-"""Toy recognisers, one a family: CTC, attention, transducer. Each hears frames and writes letters."""
+"""Toy recognisers of three families: CTC, attention, transducer. They turn frames into letters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FRAME = 50
 
 
 class ToyRecogniser(Recogniser):
-    """What the families share: a rate, frames of 50 ms, and an alphabet."""
+    """What attention and transducer share: a sample rate, frames of 50 ms, and an alphabet."""
 
     sample_rate = SAMPLE_RATE
 
@@ -59,7 +59,14 @@ class CtcModule(torch.nn.Module):
 
 @final
 class ToyCtc(Ctc):
-    """A recogniser trained with CTC: one token a frame, repeats and blanks dropped."""
+    """A toy CTC recogniser, for tests. It writes the letters a to e: one token a frame, repeats merged.
+
+    beams: width of the beam search; 1 is greedy.
+
+    >>> model = sv.testing.ToyCtc()
+    >>> set("".join(model.decode(sv.testing.clips_for(model), draws=sv.Draws(0)))) <= set("abcde ")
+    True
+    """
 
     sample_rate = SAMPLE_RATE
     vocabulary = VOCABULARY
@@ -80,7 +87,7 @@ class ToyCtc(Ctc):
 
 @final
 class AttentionModule(torch.nn.Module):
-    """A recurrent decoder that looks at the frames: state, query, context, scores of the next token."""
+    """A recurrent decoder with attention: state, query, context, scores of the next token."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,6 +104,7 @@ class AttentionModule(torch.nn.Module):
         return outputs
 
     def start(self, encoded: Tensor) -> Tensor:
+        """The first state, `(batch, WIDTH)`."""
         return encoded.new_zeros(len(encoded), WIDTH)
 
     def step(self, last: Tensor, state: Tensor, encoded: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,9 +118,13 @@ class AttentionModule(torch.nn.Module):
 
 @final
 class ToyAttention(ToyRecogniser, Matches, Languages):
-    """A recogniser that reads the frames by attention and writes one letter after another.
+    """A toy attention recogniser, for tests. It writes the letters a to e one after another.
 
-    It also tells a language, by the mean of what it hears.
+    It also detects one of the languages aa, bb and cc.
+
+    >>> model = sv.testing.ToyAttention()
+    >>> model.languages, model.says
+    (('aa', 'bb', 'cc'), 'words')
     """
 
     longest_text = 8
@@ -168,7 +180,7 @@ class ToyAttention(ToyRecogniser, Matches, Languages):
 
 @final
 class TransducerModule(torch.nn.Module):
-    """Encoder, a prediction network that knows the last letter, and the joiner of the two."""
+    """An encoder, a prediction network of the last letter, and the joiner of the two."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -191,7 +203,12 @@ class TransducerModule(torch.nn.Module):
 
 @final
 class ToyTransducer(ToyRecogniser):
-    """A recurrent neural network transducer (Graves 2012) with a memory of one letter."""
+    """A toy RNN transducer (Graves 2012) with a memory of one letter, for tests.
+
+    >>> model = sv.testing.ToyTransducer()
+    >>> len(model.decode(sv.testing.clips_for(model), draws=sv.Draws(0)))
+    4
+    """
 
     letters_a_frame = 2
 
@@ -232,14 +249,14 @@ class ToyTransducer(ToyRecogniser):
 
 
 def transducer_loss(stay: Tensor, write: Tensor, frames: Tensor, letters: Tensor) -> Tensor:
-    """Minus the log probability of all alignments, `(batch,)`: the forward variable of Graves 2012, eq. 16.
+    """The negative log probability of all alignments, `(batch,)`: the forward variable of Graves, eq. 16.
 
-    stay: `(batch, frames, letters + 1)`, log probability of a blank, which moves on to the next frame.
-    write: `(batch, frames, letters)`, log probability of the next letter, which stays in the frame.
+    stay: `(batch, frames, letters + 1)`, log probability of a blank, which advances to the next frame.
+    write: `(batch, frames, letters)`, log probability of the next letter, within the frame.
     frames, letters: `(batch,)`, how many of them each clip has.
     """
-    # Within a frame, alpha[u] = logaddexp(arrived[u], alpha[u - 1] + write[u - 1]). With the sum of all
-    # writes before u taken out, that is a running log-sum-exp over u.
+    # Within a frame, alpha[u] = logaddexp(arrived[u], alpha[u - 1] + write[u - 1]). After subtracting the sum
+    # of all writes before u, this is a running log-sum-exp over u.
     written = torch.nn.functional.pad(write.cumsum(dim=2), (1, 0))
     alpha = written[:, 0]
     alphas = [alpha]

@@ -1,7 +1,7 @@
-"""Toy targets: small models with fixed weights, for tests that must run in moments and without a download.
+"""Toy targets: small models with fixed weights, for fast tests without a download.
 
-They hear 1000 samples a second, so that a clip of half a second is 500 numbers. Their answers mean nothing,
-but they differ from clip to clip and an attack with an ample budget can change them.
+Their sample rate is 1000 Hz, so that a clip of half a second is 500 numbers. Their answers mean nothing, but
+they differ from clip to clip, and an attack with a large budget can change them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SAMPLE_RATE = 1000
 
 
 def weights(seed: int, *shape: int, scale: float = 1.0) -> torch.nn.Parameter:
-    """Fixed normal weights from a generator of their own; the global one is left alone."""
+    """Fixed normal weights; the global random generator is not used."""
     source = torch.Generator().manual_seed(seed)
     return torch.nn.Parameter(scale * torch.randn(*shape, generator=source))
 
@@ -31,7 +31,7 @@ def weights(seed: int, *shape: int, scale: float = 1.0) -> torch.nn.Parameter:
 class ToyFilters(torch.nn.Module):
     """Waveforms `(batch, time)` to filter outputs `(batch, frames, filters)`.
 
-    Frames of `size` samples do not overlap; a rest that does not fill one is not heard.
+    Frames of `size` samples do not overlap; a rest that does not fill one is ignored.
     """
 
     def __init__(self, filters: int, size: int, seed: int, scale: float = 1.0) -> None:
@@ -44,19 +44,19 @@ class ToyFilters(torch.nn.Module):
         return outputs.transpose(1, 2)
 
     def count(self, lengths: Tensor) -> Tensor:
-        """Frames that lie wholly in each clip, `(batch,)`."""
+        """The number of whole frames in each clip, `(batch,)`."""
         return lengths // self.size
 
     def inside(self, lengths: Tensor, width: int) -> Tensor:
-        """`(batch, width)` bool: which of the frames belong to each clip."""
+        """Which frames belong to each clip, `(batch, width)` bool."""
         return torch.arange(width, device=lengths.device) < self.count(lengths)[:, None]
 
 
 @final
 class ToyModule(torch.nn.Module):
-    """Log energies of a few filters, averaged over a clip's own frames, through batch norm to scores.
+    """Log energies of a few filters, averaged over a clip's frames, then batch norm and a linear layer.
 
-    Batch norm and dropout are here to be got wrong: in training mode both would show.
+    Batch norm and dropout are there to reveal a model that is run in training mode by mistake.
     """
 
     def __init__(self, classes: int, filters: int = 8) -> None:
@@ -78,7 +78,14 @@ class ToyModule(torch.nn.Module):
 
 @final
 class ToyClassifier(Classifier):
-    """Four classes by the spectrum of a clip."""
+    """A toy classifier of four classes, for tests. It works on the spectrum of a clip.
+
+    >>> model = sv.testing.ToyClassifier()
+    >>> model.classes
+    ('north', 'east', 'south', 'west')
+    >>> sv.attack(model, sv.testing.clips_for(model), "pgd", budget="snr(db=0)").achieved
+    (True, True, True, True)
+    """
 
     classes = ("north", "east", "south", "west")
     sample_rate = SAMPLE_RATE
@@ -95,7 +102,11 @@ class ToyClassifier(Classifier):
 @final
 @dataclass(frozen=True, kw_only=True)
 class ToyNoise(Transform):
-    """Gaussian noise of standard deviation `sigma`: makes any target a random one."""
+    """Gaussian noise of standard deviation `sigma`, for tests: it makes any target random.
+
+    >>> sv.testing.ToyNoise(sigma=0.1).random
+    True
+    """
 
     sigma: float = 0.02
 
@@ -106,5 +117,9 @@ class ToyNoise(Transform):
 
 
 def toy_random() -> Defended:
-    """A target whose answer depends on its draws."""
+    """A toy classifier behind noise, for tests: its answer depends on the draws.
+
+    >>> sv.testing.toy_random().random
+    True
+    """
     return Defended(ToyClassifier(), (ToyNoise(),))

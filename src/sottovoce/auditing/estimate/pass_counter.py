@@ -39,7 +39,7 @@ class Counted(Wrapped):
 
     @property
     def exact(self) -> bool:  # type: ignore[override]
-        return self.target.power(Matches).exact
+        return self.target.capability(Matches).exact
 
     def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:
         return self._watched(batch, self.target.loss(batch, labels, draws=draws))
@@ -49,25 +49,25 @@ class Counted(Wrapped):
         return self.target.decode(batch, draws=draws)
 
     def scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
-        return self._watched(batch, self.target.power(Scores).scores(batch, draws=draws))
+        return self._watched(batch, self.target.capability(Scores).scores(batch, draws=draws))
 
     def loss_and_match(
         self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws, first_token: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        inner = self.target.power(Matches)
+        inner = self.target.capability(Matches)
         loss, match = inner.loss_and_match(batch, labels, draws=draws, first_token=first_token)
         return self._watched(batch, loss), match
 
     def log_probs(self, batch: AudioBatch, *, draws: Draws) -> tuple[Tensor, Tensor]:
-        found, frames = self.target.power(CtcFrames).log_probs(batch, draws=draws)
+        found, frames = self.target.capability(CtcFrames).log_probs(batch, draws=draws)
         return self._watched(batch, found), frames
 
     def language_scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
-        return self._watched(batch, self.target.power(Languages).language_scores(batch, draws=draws))
+        return self._watched(batch, self.target.capability(Languages).language_scores(batch, draws=draws))
 
     def timings(self, batch: AudioBatch, *, draws: Draws) -> list[list[TimedWord]]:
         self.counts.forward += len(batch)
-        return self.target.power(Timings).timings(batch, draws=draws)
+        return self.target.capability(Timings).timings(batch, draws=draws)
 
     def _watched(self, batch: AudioBatch, answer: Tensor) -> Tensor:
         """Count a pass, and where a gradient comes back through the answer, that too."""

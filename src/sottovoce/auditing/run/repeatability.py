@@ -96,7 +96,7 @@ def _differing(target: Target, batch: AudioBatch, draws: Draws) -> Iterator[tupl
 
 def _scores_differ(target: Target, batch: AudioBatch, texts: Sequence[str], draws: Draws) -> list[bool]:
     if target.offers(Scores):
-        power = target.power(Scores)
+        power = target.capability(Scores)
         one, two = (power.scores(batch, draws=draws) for _ in range(2))
         span = one.amax(dim=1) - one.amin(dim=1)
         return _apart(one, two, NOISE * span)

@@ -97,7 +97,7 @@ def assemble(plan: Plan, cell: Cell, target: Target) -> CellParts:
     if isinstance(attack, Attack):
         attack.check(through, goal, budget)
     for kind in (*attack.needs, *goal.needs):
-        through.power(kind)
+        through.capability(kind)
     goal.check(target)
     return work
 

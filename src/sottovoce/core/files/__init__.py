@@ -1,1 +1,1 @@
-"""Files that come in and go out: strict JSON and YAML, weights, and texts without private paths."""
+"""Reading and writing files: strict JSON and YAML, weights, and texts without private paths."""

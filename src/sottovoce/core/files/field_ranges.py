@@ -1,4 +1,4 @@
-"""What fields of a file may hold, as annotations: `seconds: Positive | None`."""
+"""Ranges of the fields of a file, as annotations: `seconds: Positive | None`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic_core import CoreSchema, core_schema
 
 @dataclass(frozen=True)
 class Called:
-    """What a field should hold, in words, where those of its checks would say less."""
+    """Describes a field in words for messages, where its checks alone would say less."""
 
     words: str
 
@@ -20,24 +20,26 @@ class Called:
         return self.name(handler(kind))
 
     def name(self, schema: CoreSchema) -> CoreSchema:
+        """The schema with these words in its error."""
         return core_schema.custom_error_schema(
             schema, "called", custom_error_message=f"Input should be {self.words}"
         )
 
 
 def part_to_json(part: float) -> float | str | None:
-    """JSON has no NaN or infinity: NaN is null, infinity (the SNR of an untouched clip) is a word."""
+    """A part as JSON, which has no NaN or infinity: null, "inf" (the SNR of an untouched clip) or "-inf"."""
     if math.isnan(part):
         return None
     return ("inf" if part > 0 else "-inf") if math.isinf(part) else float(part)
 
 
 def part_from_json(part: float | str | None) -> float:
+    """A part from JSON; see `part_to_json`."""
     return math.nan if part is None else float(part)
 
 
 class _Pair:
-    """The parts of a metric. No number is checked by a function in Python: a run has millions."""
+    """The parts of a metric. Numbers are not checked by a Python function, because a run has millions."""
 
     def __get_pydantic_core_schema__(self, kind: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         number, weight = (
@@ -66,7 +68,7 @@ Rate = Annotated[int, Field(ge=1, le=10_000_000)]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{1,128}$"), Called("a digest in hexadecimal")]
 Pair = Annotated[list[float], _Pair()]
 """A value, null where there is none, and its weight."""
-# A step is anything but "..", so that none leads out of the folder.
+# A step is anything but "..", so that no path leads out of the folder.
 _STEP = r"(?:[^/\\:\x00.][^/\\:\x00]*|\.[^/\\:\x00.][^/\\:\x00]*|\.\.[^/\\:\x00]+|\.)"
 Below = Annotated[
     str,

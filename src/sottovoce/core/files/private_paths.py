@@ -1,4 +1,4 @@
-"""Texts without the paths of the machine that they were written on: records and reports are handed on."""
+"""Removes the paths of this machine from texts, because records and reports are shared."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _ABSOLUTE = re.compile(rf"{_START}(?:[A-Za-z]:{_SLASH}|/(?!/)){_NAME}(?:{_SLASH}
 # In quotes a path may have spaces.
 _QUOTED = re.compile(r"(?P<quote>['\"])(?:[A-Za-z]:[\\/]|/(?!/))[^'\"\n]*[\\/][^'\"\n]*(?P=quote)")
 _EMBEDDED = re.compile(r"data:[\w/.+-]+;base64,")
-"""How a file begins that stands in a page as text."""
+"""The start of a file that is embedded in a page as text."""
 
 
 def hide_paths(text: str, roots: Iterable[str] = ()) -> str:
-    """A text in which absolute paths count from one of the roots or, elsewhere, are their last name alone."""
+    """A text in which absolute paths are relative to one of the roots or, elsewhere, only their last name."""
     if ("/" not in text and "\\" not in text) or _EMBEDDED.match(text):
         return text
     for root in roots:
-        # The root itself keeps its name, and what lies below it the way from there on.
+        # The root itself keeps its name, and a path below it the part from there on.
         below = rf"(?P<below>{_SLASH})(?={_NAME})|(?:{_SLASH})?(?!{_NAME})"
         name = _last(root)
         text = re.sub(
@@ -37,21 +37,21 @@ def hide_paths(text: str, roots: Iterable[str] = ()) -> str:
 
 
 def find_roots(*places: str | Path | None) -> tuple[str, ...]:
-    """Folders as roots, the longest first: as they are written, from the top on, and with links followed."""
+    """Folders as roots, the longest first: as written, as absolute paths, and with links resolved."""
     found: dict[str, None] = {}
     for place in places:
         if place is None:
             continue
         path = Path(place).expanduser()
         for each in (path, path.absolute(), path.resolve()):
-            # The top of a disk is no root: everything would count from there.
+            # The top of a disk is no root: every path is below it.
             if each.is_absolute() and len(each.parts) > 1:
                 found[str(each)] = None
     return tuple(sorted(found, key=len, reverse=True))
 
 
 def hide_all(content: Any, roots: Iterable[str] = ()) -> Any:
-    """The same for every text in plain data; the keys stay."""
+    """As `hide_paths`, for every text in plain data; keys stay."""
     if isinstance(content, str):
         return hide_paths(content, roots)
     if isinstance(content, Mapping):

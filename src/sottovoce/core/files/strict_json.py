@@ -1,6 +1,6 @@
-"""JSON that strangers may have touched: every field checked by type and range, every mistake with its place.
+"""Strict JSON: every field is checked by type and range, and every mistake is reported with its position.
 
-What a field may hold is said once, by its annotation in the dataclass that is read; see `core.ranges`.
+The annotations of the dataclass that is read define what a field may hold; see `core.files.field_ranges`.
 """
 
 from __future__ import annotations
@@ -20,15 +20,18 @@ from sottovoce.errors import DamagedFile
 Kept = TypeVar("Kept")
 Place = tuple[str | int, ...]
 STRICT = ConfigDict(extra="forbid", strict=True)
-"""For `__pydantic_config__`: no number as text, no `true` for 1, no field that nobody knows."""
+"""For `__pydantic_config__`: no number as text, no `true` for 1, no unknown field."""
 _MISSING = ("missing", "missing_argument", "missing_keyword_only_argument")
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
 class Mistake(ValueError):
-    """What is wrong with a text of JSON. place: the way to the field; without one it is the whole, and the
-    message is what came instead. fix: what to do, where that is not what one does about any mistake."""
+    """What is wrong with a text of JSON.
+
+    place: the path to the field. Without one it is the whole text, and the message is what came instead.
+    fix: what to do, if there is something better than the usual advice.
+    """
 
     def __init__(self, words: str, place: Sequence[str | int] = (), fix: str = "") -> None:
         super().__init__(words)
@@ -36,18 +39,18 @@ class Mistake(ValueError):
 
     @property
     def name(self) -> str:
-        """The field as messages have it."""
+        """The path to the field, for messages."""
         return ".".join(map(str, self.place))
 
     def in_file(self, where: str, what: str, fix: str) -> DamagedFile:
-        """As one line. where: the file and the line. what: should be there. fix: what to do about it."""
+        """The error as one line. where: the file and the line. what: what was expected. fix: what to do."""
         if not self.place:
             return DamagedFile(f"{where}: expected {what}, got {self}; {self.fix or fix}.")
         return DamagedFile(f"{where}, field {self.name!r}: {self}; {self.fix or fix}.")
 
 
 def parse_json(text: bytes, kind: TypeAdapter[Kept]) -> Kept:
-    """What a text holds, every field checked, none given twice. Raises `Mistake`."""
+    """Parse a text, with every field checked and none given twice. Raises `Mistake`."""
     try:
         found = kind.validate_json(text)
     except ValidationError as error:
@@ -57,7 +60,7 @@ def parse_json(text: bytes, kind: TypeAdapter[Kept]) -> Kept:
 
 
 def read_json(path: Path, kind: TypeAdapter[Kept], what: str) -> Kept:
-    """What a file holds. what: it should be, such as "what is known of the run, an object in JSON"."""
+    """Parse a file. what: what it should be, such as "what is known of the run, an object in JSON"."""
     fix = "restore it from a copy of the run"
     try:
         text = path.read_bytes()
@@ -82,24 +85,24 @@ def refuse(error: ValidationError, text: bytes) -> NoReturn:
     if first["type"] in _MISSING:
         raise Mistake("expected one, got none", (*place, first["loc"][-1])) from None
     if first["type"] in _UNKNOWN:
-        raise Mistake("expected a field that there is, got an unknown one", place) from None
+        raise Mistake("expected a known field, got an unknown one", place) from None
     raise Mistake(f"{_expected(first['msg'])}, got {reprlib.repr(first['input'])}", place) from None
 
 
 def check_once(text: bytes) -> Any:
-    """The content of a text of JSON, as plain data; a key that an object has twice is a `Mistake`."""
+    """The content of a text of JSON, as plain data; a repeated key raises `Mistake`."""
     try:
         content = orjson.loads(text)
     except ValueError as error:
         raise Mistake(f"no JSON ({error})") from None
-    # As sottovoce writes them: what is the same once more cannot have lost a key.
+    # If writing the content gives the same text, no key was lost.
     if orjson.dumps(content) != text.rstrip() and (place := find_repeated(text)):
         raise Mistake("expected it once, got it twice", place)
     return content
 
 
 def find_repeated(text: bytes) -> Place:
-    """The first key that an object of a text of JSON has twice; nothing where there is none."""
+    """The path to the first repeated key of a text of JSON; empty if there is none."""
 
     def once(pairs: list[tuple[str, Any]]) -> None:
         if len({key for key, _ in pairs}) < len(pairs):
@@ -117,16 +120,16 @@ def find_repeated(text: bytes) -> Place:
 
 
 def find_line(text: str, place: Sequence[str | int]) -> int:
-    """The line of a text of JSON in which a field stands; where it is missing, that of what should hold it.
+    """The line of a field in a text of JSON; if it is missing, the line of the object that should have it.
 
-    Of a field that is there twice, the second one.
+    For a repeated field, the second line.
     """
     lines = dict(_keys(text))
     return next((lines[key] for end in range(len(place), 0, -1) if (key := tuple(place[:end])) in lines), 1)
 
 
 def _keys(text: str) -> Iterator[tuple[Place, int]]:
-    """Where the keys of a text of JSON stand: the way to each, and its line."""
+    """The path to each key of a text of JSON, and its line."""
     way: list[str | int] = []
     objects: list[bool] = []
     wanted, line, last = False, 1, 0
@@ -151,7 +154,7 @@ def _keys(text: str) -> Iterator[tuple[Place, int]]:
 
 
 def _trim(way: Sequence[str | int], content: Any) -> Place:
-    """The way to a field as far as the content has it: checks add words of their own."""
+    """The path to a field as far as the content has it: checks add words of their own."""
     kept: list[str | int] = []
     for step in way:
         inside = (
@@ -167,7 +170,7 @@ def _trim(way: Sequence[str | int], content: Any) -> Place:
 
 
 def _expected(words: str) -> str:
-    """A check's own words, as messages have them."""
+    """The words of a check, reworded for messages."""
     words = re.sub("^Input should be (?=greater|less)", "expected a number ", words)
     words = re.sub("^String should ", "expected text to ", words)
     heads = "Input should be|(Tuple|List|Dictionary) should have|Value error, expected"

@@ -1,5 +1,7 @@
-"""Files of weights: safetensors that say which network they are for, its shape, and what is known of it; and
-which files were asked for while something was opened."""
+"""Files of weights: safetensors with the network's name, its shape and further facts.
+
+Also notes which weight files are read while something is opened.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ _noting: ContextVar[set[Path] | None] = ContextVar("noting", default=None)
 
 @contextmanager
 def noting_files() -> Iterator[set[Path]]:
-    """The files of weights that are asked for in here, as `note_file` is told of them."""
+    """Collects the weight files that are read in this block, as reported by `note_file`."""
     around, files = _noting.get(), set[Path]()
     token = _noting.set(files)
     try:
@@ -38,15 +40,14 @@ def noting_files() -> Iterator[set[Path]]:
 
 
 def note_file(path: Path) -> None:
-    """Say that something is, or will be, read from a file of weights. Whoever keeps what it read in a cache
-    says so each time it is asked."""
+    """Report that a weight file is read. Call it also when its content comes from a cache."""
     files = _noting.get()
     if files is not None:
         files.add(path)
 
 
 def digest_files(paths: Iterable[Path]) -> dict[str, str]:
-    """The SHA-256 of files by their names; of two by one name the later is told by its folder as well."""
+    """The SHA-256 of files by their names; of two with one name the second gets its folder in front."""
     found: dict[str, str] = {}
     for path in sorted(paths):
         name = path.name if path.name not in found else f"{path.parent.name}/{path.name}"
@@ -63,8 +64,12 @@ def _digest(path: Path, changed_ns: int) -> str:
 @final
 @dataclass(frozen=True)
 class Weights:
-    """What a file holds. shape: what its network is built with. facts: all else that was saved with it.
-    maker: who writes such files, for messages."""
+    """The content of a file.
+
+    shape: the settings that its network is built with.
+    facts: whatever else was saved with it.
+    maker: what writes such files, for messages.
+    """
 
     path: Path
     shape: dict[str, Any]
@@ -73,7 +78,7 @@ class Weights:
     maker: str
 
     def fill(self, network: Network) -> Network:
-        """The network with these weights in 32 bits, in evaluation and without gradients of its own."""
+        """The network with these weights in 32 bits, in evaluation mode and without gradients."""
         wanted = {name: tuple(value.shape) for name, value in network.state_dict().items()}
         for name in sorted(wanted.keys() | self.state.keys()):
             here, there = wanted.get(name), tuple(self.state[name].shape) if name in self.state else None
@@ -101,7 +106,7 @@ def save_weights(
 
 
 def read_weights(path: Path, architecture: str, maker: str) -> Weights:
-    """A file of weights for one kind of network; raises where it is none."""
+    """Read a weight file for one kind of network; raises if it is for another."""
     note_file(path)
     try:
         with safetensors.safe_open(path, framework="pt") as file:

@@ -1,8 +1,7 @@
-"""The one reader of YAML files: every key once, and every number written as people read it.
+"""Strict YAML: every key once, and every number as people read it.
 
-YAML 1.1 has traps: 1:30 is 90 (in base 60), 010 is 8, yes is true, and of two equal keys the last one counts.
-Here such a number and such a key are refused with their line, and yes, no, on and off are the words that they
-are.
+In YAML 1.1, 1:30 is 90 (base 60), 010 is 8, yes is true, and of two equal keys the last one counts. Here such
+numbers and keys are refused with their line, and yes, no, on and off are words.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _OCTAL = re.compile(r"[-+]?0[0-7_]+")
 
 
 class MisreadLine(InputError):
-    """A line that YAML would read as something else than it looks. reason: the message without the line."""
+    """A line that YAML reads differently than it looks. reason: the message without the line."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(f"line {line}: {reason}")
@@ -31,12 +30,13 @@ class MisreadLine(InputError):
 
 
 class StrictLoader(yaml.SafeLoader):
-    """Safe YAML without its traps. Keys are words; a subclass may have others, and other names for them."""
+    """Safe YAML without these traps. Keys are words; a subclass may allow others, and call them otherwise."""
 
     words_alone = True
     named = ("word", "key", "drop one of them")
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """A mapping, refused if a key occurs twice."""
         word, key_name, cure = self.named
         seen: set[Hashable] = set()
         for key_node, _ in node.value:
@@ -44,14 +44,14 @@ class StrictLoader(yaml.SafeLoader):
                 continue
             key, line = self.construct_object(key_node, deep=True), key_node.start_mark.line + 1
             if not isinstance(key, str if self.words_alone else Hashable):
-                raise MisreadLine(line, f"expected a {word} before the colon, got {_short(key)}; mend it.")
+                raise MisreadLine(line, f"expected a {word} before the colon, got {_short(key)}.")
             if key in seen:
                 raise MisreadLine(line, f"expected every {key_name} once, got {key!r} twice; {cure}.")
             seen.add(key)
         return super().construct_mapping(node, deep)
 
     def construct_number(self, node: yaml.ScalarNode) -> int | float:
-        """A number, refused where its value is not what it looks like."""
+        """A number, refused if its value is not what it looks like."""
         text = str(self.construct_scalar(node))
         whole = node.tag == f"{_TAG}int"
         value = self.construct_yaml_int(node) if whole else self.construct_yaml_float(node)
@@ -75,22 +75,24 @@ StrictLoader.yaml_implicit_resolvers = {
 
 
 class Entries(dict[str, Any]):
-    """What a file holds, which remembers where: `lines` has the line of every entry and item by its place,
-    such as `("attacks", 0)`."""
+    """The content of a file with its `lines`: the line of every entry and item by its position.
+
+    A position is such as `("attacks", 0)`.
+    """
 
     def __init__(self, content: Mapping[str, Any], path: Path, lines: Mapping[Place, int]) -> None:
         super().__init__(content)
         self.path, self.lines = path, dict(lines)
 
     def line_of(self, place: Place) -> int | None:
-        """The line of an entry, or of the nearest one around it that has a line."""
+        """The line of an entry, or of the nearest enclosing one that has a line."""
         around = (place[:size] for size in range(len(place), 0, -1))
         return next((self.lines[one] for one in around if one in self.lines), None)
 
 
 @contextmanager
 def naming_lines(entries: Mapping[str, Any]) -> Iterator[None]:
-    """Errors from in here that are about an entry of a file get the file and the line in front."""
+    """Adds the file and the line to errors about an entry of a file."""
     try:
         yield
     except InputError as error:
@@ -111,7 +113,7 @@ def at_entry(*place: str | int) -> Iterator[None]:
 
 
 def read_yaml(path: Path, what: str, example: str, loader: type[StrictLoader] = StrictLoader) -> Entries:
-    """The entries of a file. what: it is, such as "a plan"; example: of an entry."""
+    """The entries of a file. what: what it should be, such as "a plan"; example: an entry, for messages."""
     try:
         return parse_entries(path.read_text(encoding="utf-8"), path, what, example, loader)
     except OSError as error:
@@ -125,7 +127,7 @@ def read_yaml(path: Path, what: str, example: str, loader: type[StrictLoader] = 
 def parse_entries(
     text: str, path: Path, what: str, example: str, loader: type[StrictLoader] = StrictLoader
 ) -> Entries:
-    """The entries of a text that stands, or is to stand, in a file."""
+    """The entries of a text that is, or will be, the content of a file."""
     lines: dict[Place, int] = {}
     try:
         content = parse_yaml(text, loader, lines)
@@ -134,16 +136,14 @@ def parse_entries(
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise _no_yaml(path, what, error) from None
     if not isinstance(content, dict):
-        raise InputError(
-            f"{path}: expected {what}, got none: expected entries such as {example!r}; add some."
-        )
+        raise InputError(f"{path}: expected {what} with entries such as {example!r}, got none.")
     return Entries(content, path, lines)
 
 
 def parse_yaml(
     text: str, loader: type[StrictLoader] = StrictLoader, lines: dict[Place, int] | None = None
 ) -> Any:
-    """What a text says. lines: filled with the line of every entry and item, by its place."""
+    """Parse a text. lines: filled with the line of every entry and item, by its position."""
     reader = loader(text)
     try:
         node = reader.get_single_node()
@@ -157,13 +157,15 @@ def parse_yaml(
 
 
 def refuse_truth(annotation: Any, value: Any) -> Any:
-    """The value, unless it is true or false, or has one in it, where a number is wanted: Python takes True
-    for 1."""
+    """The value; raises if it is, or contains, true or false where a number is needed.
+
+    Python would take True for 1.
+    """
     kinds = {kind for kind in _kinds(annotation) if isinstance(kind, type)}
     if kinds & {int, float} and bool not in kinds:
         for item in value if isinstance(value, list | tuple) else (value,):
             if isinstance(item, bool):
-                raise InputError(f"expected a number, got {str(item).lower()}; write one.")
+                raise InputError(f"expected a number, got {str(item).lower()}.")
     return value
 
 
@@ -174,7 +176,7 @@ def _kinds(annotation: Any) -> Iterator[Any]:
 
 
 def _lines(node: yaml.Node) -> dict[Place, int]:
-    """The line of everything below a node. What an alias repeats keeps the place where it was written."""
+    """The line of everything below a node. An alias keeps the line where its content was written."""
     found: dict[Place, int] = {}
     seen: set[int] = set()
     waiting: list[tuple[Place, yaml.Node]] = [((), node)]

@@ -66,7 +66,7 @@ class Overturn(Goal):
     """
 
     def objective(self, target: Target, batch: AudioBatch, *, draws: Draws) -> Tensor:
-        scorer = target.power(Scores)
+        scorer = target.capability(Scores)
         return self.margin(scorer.scores(batch, draws=draws), scorer.classes)
 
     def achieved(self, texts: Sequence[str]) -> list[bool]:
@@ -119,7 +119,7 @@ class Arena:
                     for texts, label in zip(said, labels, strict=True)
                 ]
             else:
-                scorer = target.power(Scores)
+                scorer = target.capability(Scores)
                 every = scorer.scores(batch, draws=draws).double().softmax(dim=1)
                 wanted = torch.tensor([scorer.classes.index(label) for label in labels], device=every.device)
                 right = every.gather(1, wanted[:, None])[:, 0].tolist()

@@ -19,7 +19,7 @@ from sottovoce.targets.zoo.mfcc import Mfcc
 
 
 def run(bench: UniversalSetup) -> Result:
-    classes = list(bench.target.power(Scores).classes)
+    classes = list(bench.target.capability(Scores).classes)
     pools, note = open_test(bench.setting, classes, bench.folder / "silence")
     counts = np.zeros((len(classes), len(classes)), dtype=int)
     for place, (label, pool) in enumerate(pools.items()):
@@ -65,7 +65,7 @@ def run(bench: UniversalSetup) -> Result:
 def _architecture(target: Target, accuracy: str) -> dict[str, str]:
     facts = dict.fromkeys(ARCHITECTURE, "not known of this kind of target")
     facts["accuracy"] = accuracy
-    facts["output"] = f"{len(target.power(Scores).classes)} classes"
+    facts["output"] = f"{len(target.capability(Scores).classes)} classes"
     if isinstance(target, ModuleClassifier):
         parts = list(target.module.modules())
         convolutions = [part for part in parts if isinstance(part, nn.Conv1d | nn.Conv2d)]

@@ -142,7 +142,7 @@ def open_bench(setting: StudySetting, folder: Path, *, device: str = "auto", tel
     registry.find("universal", setting.attack)
     device = find_device(device)
     target = open_target(setting.model, device)
-    material = open_material(setting, target.power(Scores).classes, folder / "silence")
+    material = open_material(setting, target.capability(Scores).classes, folder / "silence")
     bench = UniversalSetup(setting, target, material, folder, device, tell)
     _prepare(folder, setting.to_json(), _probe(bench))
     return bench
@@ -176,7 +176,7 @@ def _share_fooled(perturbation: Perturbation) -> float:
 def _probe(bench: UniversalSetup) -> list[list[float]]:
     """What the model says to a few clips: tells whether it is still the one that a folder was made with."""
     entries = [bench.material.valid_set(label)[0] for label in bench.classes[:PROBES]]
-    scorer = bench.target.power(Scores)
+    scorer = bench.target.capability(Scores)
     with torch.no_grad():
         rows = [scorer.scores(batch, draws=bench.draws.turn("probe")) for batch in bench.load(entries)]
     found: list[list[float]] = torch.cat(rows).double().cpu().tolist()

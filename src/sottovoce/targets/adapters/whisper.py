@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import Languages, Power, best_places, evaluating
+from sottovoce.core.target import Capability, Languages, best_places, evaluating
 from sottovoce.errors import InputError, MissingCapability, UnknownName
 from sottovoce.targets.adapters.huggingface_classifier import whisper_front
 from sottovoce.targets.adapters.huggingface_hub import check_weights, fetch, import_transformers, source_of
@@ -149,13 +149,13 @@ class Whisper(Attention, Languages):
     def longest(self) -> int | None:
         return self.front.longest
 
-    def power(self, kind: type[Power]) -> Power:
+    def capability(self, kind: type[Capability]) -> Capability:
         if kind is Languages and not self.languages:
             raise MissingCapability(
                 "this Whisper knows English only and detects no languages. Use a multilingual one (without "
                 ".en in its name)."
             )
-        return super().power(kind)
+        return super().capability(kind)
 
     def tokens_of(self, label: str) -> list[int]:
         return self.spelling.spell(label)

@@ -1,1 +1,1 @@
-"""One check a kind of part; each raises `ContractError` with the name of the law that was broken."""
+"""A check for each kind of part, which raises `ContractError` with the law that was broken."""

@@ -1,4 +1,4 @@
-"""The laws of attacks."""
+"""Checks an attack against its laws."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ DRAWS = Draws(7, ("contract",))
 BUDGETS: tuple[Ball, ...] = (Snr(20.0), LInf(0.01), L2(0.3), DbMax(-20.0))
 STEP = 1.0 / 32768
 RATIO_DB = 0.05
-"""By how much the SNR of a clip's example may differ alone and in a batch. A float's last digit may differ,
-and Adam makes steps of it."""
+"""Largest allowed difference in SNR of a clip's example alone and in a batch. The last digit of a float may
+differ, and Adam turns it into whole steps."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Case:
     budget: Budget
 
     def run(self, clean: AudioBatch, *, bits: int | None = 16) -> Trial:
-        """A trial of these very clips, whose examples are inside the budget there."""
+        """A trial of these clips, whose examples are inside the budget."""
         kept = round_clean(clean.copy(), bits)
         try:
             with handed_back(clean):
@@ -60,7 +60,7 @@ class Case:
             return goal.objective(self.target, trial.adversarial, draws=DRAWS.turn("judge"))
 
     def margin(self, trial: Trial) -> Tensor | None:
-        """The goal's margin at the examples, `(batch,)`, where the target has scores."""
+        """The goal's margin at the examples, `(batch,)`, if the target has scores."""
         scorer = scorer_of(self.target)
         if scorer is None:
             return None
@@ -78,15 +78,21 @@ def check_attack(
     clips: AudioBatch | None = None,
     tolerance: float = 1e-2,
 ) -> None:
-    """Raise `ContractError` where an attack breaks a law.
+    """Raise `ContractError` if an attack breaks a law.
 
-    target: a toy classifier where not given.
-    budgets: one of each usual kind that the attack can search, where not given. The first is used for the
-        laws that need many runs.
-    goals: to evade, and to force something that the target says to one of the clips, where not given.
-    tolerance: by how much the objective that is reached may differ between equal runs. Many steps amplify
-        the last digit of a float, so the examples themselves are not compared sample by sample, but by their
-        decisions and, where the attack follows a gradient, by their SNR within 0.05 dB.
+    It must give the same result alone and in any batch, keep the budget, leave padding and the model alone,
+    be reproducible by its seed, and not get worse with more steps.
+
+    target: the model to attack. Default: a toy classifier.
+    budgets: default: one of each usual kind that the attack works with. The first is used for the laws that
+        need many runs.
+    goals: default: evade, and force a text that the target says to one of the clips.
+    clips: default: made up, of different lengths.
+    tolerance: by how much the objective may differ between equal runs. Many steps amplify the last digit of a
+        float, so examples are compared by their decisions and, for gradient attacks, by their SNR within
+        0.05 dB, not sample by sample.
+
+    >>> sv.testing.check_attack(sv.attacks.Pgd(steps=3), budgets=[sv.budgets.Snr(20)])
     """
     target = ToyClassifier() if target is None else target
     clean = clips_for(target) if clips is None else clips
@@ -95,7 +101,7 @@ def check_attack(
     ]
     allowed = own if budgets is None else list(budgets)
     if not allowed:
-        raise InputError(f"expected budgets for {attack}, got none that it can search; give some.")
+        raise InputError(f"{attack} works with none of the usual budgets; give check_attack budgets=[...].")
     wanted = list(goals) if goals is not None else default_goals(target, clean)
     wanted = [goal for goal in wanted if isinstance(goal, attack.goals)]
     first = Case(attack, target, wanted[0], allowed[0])
@@ -113,8 +119,7 @@ def check_attack(
 
 
 def default_goals(target: Target, clean: AudioBatch) -> list[Goal]:
-    """To evade, and to force the shortest thing that the target says to any clip, which every clip has room
-    for."""
+    """To evade, and to force the shortest text that the target says, for which every clip has room."""
     texts = sorted(
         {text for text in decode(target, clean, DRAWS) if text}, key=lambda text: (len(text), text)
     )
@@ -122,9 +127,9 @@ def default_goals(target: Target, clean: AudioBatch) -> list[Goal]:
 
 
 def check_inside(trial: Trial, clean: AudioBatch, budget: Budget) -> None:
-    """Every example is inside the budget as seen from the clips that the attack was handed, kept apart."""
+    """Every example is inside the budget, measured from a copy of the clips that the attack was given."""
     require(
-        trial.clean.same_as(clean), Law.LENT, "The trial holds other clean clips than those it was handed."
+        trial.clean.same_as(clean), Law.LENT, "The trial has other clean clips than the attack was given."
     )
     require(
         trial.adversarial.waveforms.shape == clean.waveforms.shape,
@@ -136,8 +141,7 @@ def check_inside(trial: Trial, clean: AudioBatch, budget: Budget) -> None:
 
 
 def _check_perturb(case: Case, clean: AudioBatch) -> None:
-    """`perturb` by itself. The base class hands it a copy, so that what it writes there does no harm; it does
-    where another attack is made of this one."""
+    """`perturb` by itself must not write into its clips: another attack may call it directly."""
     goal = case.goal.heard_by(case.target)
     texts = decode(case.target, clean, DRAWS)
     goal = goal.bind(goal.read(case.target, clean, texts, draws=DRAWS.turn("judge")))
@@ -158,7 +162,7 @@ def check_examples(trial: Trial, goal: Goal, target: Target) -> None:
     peak = float(waveforms.abs().max())
     require(peak <= 1.0, Law.GRID, f"An example has a peak of {peak}.")
     steps = waveforms.double() / STEP
-    require(torch.equal(steps, steps.round()), Law.GRID, "A sample lies between two steps of 16 bits.")
+    require(torch.equal(steps, steps.round()), Law.GRID, "A sample is between two steps of 16 bits.")
     loaded = _saved(adversarial)
     same = torch.equal(loaded.waveforms, waveforms.cpu())
     require(same, Law.GRID, "An example that was saved and loaded again has other samples.")
@@ -185,7 +189,7 @@ def _saved(batch: AudioBatch) -> AudioBatch:
 def _difference(one: Trial, two: Trial) -> str | None:
     if one.adversarial_texts != two.adversarial_texts:
         return f"decisions ({one.adversarial_texts} and {two.adversarial_texts})"
-    # Twice the same work on one machine: at most a sample that falls to the next step of the grid.
+    # The same work twice on one machine: at most a sample may round to the next step of the grid.
     return "samples" if gap(one.adversarial.waveforms, two.adversarial.waveforms) > 2 * STEP else None
 
 
@@ -199,7 +203,7 @@ def _check_batches(case: Case, clean: AudioBatch, whole: Trial, tolerance: float
         off = gap(case.reached(trial), value[rows])
         require(off <= tolerance, law, f"For {where} the objective that is reached differs by {off:.3g}.")
         if case.attack.sees == "gradient":
-            # A search that compares losses may take another branch at the last digit.
+            # A search that compares losses may branch differently at the last digit.
             off = distance(_ratios(trial), ratios[rows], 1.0)
             require(off <= RATIO_DB, law, f"For {where} the SNR differs by {off:.3g} dB.")
 
@@ -218,15 +222,18 @@ def _ratios(trial: Trial) -> Tensor:
 
 
 def _check_more_steps(case: Case, clean: AudioBatch, tolerance: float) -> None:
-    """Run again with twice the steps. Attacks differ in what they are after (the objective, the margin, a
-    success that is small), so a clip is worse off only where it is worse in all of them."""
+    """Run again with twice the steps.
+
+    Attacks optimise different things (the objective, the margin, the size of a success), so that a clip
+    counts as worse only if it is worse in all of them.
+    """
     attack = case.attack
     if not (is_dataclass(attack) and any(item.name == "steps" for item in fields(attack))):
         return
     if _is_random(case, clean):
-        # What one random pass says of an example is no measure of how far the search has come.
+        # One random pass does not tell how far the search has come.
         return
-    # Without rounding, which comes after the search and takes from both alike.
+    # Without rounding, which comes after the search and affects both.
     few = case.run(clean, bits=None)
     longer = replace(case, attack=replace(attack, steps=2 * attack.steps))
     many = longer.run(clean, bits=None)
@@ -239,7 +246,7 @@ def _check_more_steps(case: Case, clean: AudioBatch, tolerance: float) -> None:
     fine |= (fooled & still & smaller).to(fine.device)
     worse = ~fine | (fooled & ~still).to(fine.device)
     names = [clean.ids[row] for row in worse.nonzero()[:, 0].tolist()]
-    require(not names, Law.BEST, f"With twice the steps these clips are worse off: {', '.join(names)}.")
+    require(not names, Law.BEST, f"With twice the steps these clips are worse: {', '.join(names)}.")
 
 
 def _is_random(case: Case, clean: AudioBatch) -> bool:

@@ -1,4 +1,4 @@
-"""The laws of budgets."""
+"""Checks a budget against its laws."""
 
 from __future__ import annotations
 
@@ -17,15 +17,20 @@ from sottovoce.testing.laws import ContractError, Law, gap, require
 DRAWS = Draws(7, ("contract",))
 # From far inside to far outside any budget in use.
 SCALES = (1e-5, 1e-3, 1e-1, 10.0)
-# A projection is done in single precision, so the size of its result has an error of its own.
+# A projection is computed in single precision, so the size of its result has an error.
 SLACK = 1e-5
 STEP = 1.0 / 32768
 
 
 def check_budget(budget: Budget, clips: AudioBatch | None = None) -> None:
-    """Raise `ContractError` where a budget breaks a law.
+    """Raise `ContractError` if a budget breaks a law.
 
-    clips: of different lengths; made up where not given.
+    A projection must be inside, leave what is inside alone, and be the same alone and in any batch; the
+    budget must hold after rounding to 16 bits.
+
+    clips: default: made up, of different lengths.
+
+    >>> sv.testing.check_budget(sv.budgets.Snr(30))
     """
     clean = example_clips() if clips is None else clips
     for scale in SCALES:
@@ -43,7 +48,7 @@ def check_budget(budget: Budget, clips: AudioBatch | None = None) -> None:
 
 
 def _spikes(clean: AudioBatch) -> Tensor:
-    """All the energy in the first sample: far apart in the norms L2 and L-infinity."""
+    """All the energy in the first sample, where the norms L2 and L-infinity differ most."""
     spikes = torch.zeros_like(clean.waveforms)
     spikes[:, 0] = 1.0
     return spikes
@@ -86,9 +91,9 @@ def _check_batches(budget: Budget, clean: AudioBatch, delta: Tensor) -> None:
             return same and gap(budget.project(part, alone), whole[[row], :width]) <= SLACK
 
         if not alike(misnamed(clean, [row])):
-            told = f"Clip {clean.ids[row]!r} alone has another size or projection"
-            require(alike(clean.select([row])), Law.ALONE, f"{told}.")
-            raise ContractError(Law.SOUND, f"{told} under another clip's name.")
+            detail = f"Clip {clean.ids[row]!r} alone has another size or projection"
+            require(alike(clean.select([row])), Law.ALONE, f"{detail}.")
+            raise ContractError(Law.SOUND, f"{detail} under another clip's name.")
 
 
 def _check_grid(budget: Budget, clean: AudioBatch) -> None:
@@ -102,15 +107,15 @@ def _check_grid(budget: Budget, clean: AudioBatch) -> None:
 
 
 def _check_ratio(budget: Snr, clean: AudioBatch, filled: Tensor, delta: Tensor) -> None:
-    """The SNR asked for is the SNR measured: never less, and no more where the grid is fine enough."""
+    """The measured SNR is the requested one: never less, and not more if the grid is fine enough."""
     signal, noise = clean.waveforms.double().square().sum(dim=1), delta.double().square().sum(dim=1)
     measured_db = 10.0 * (signal / noise).log10()
     level = (filled.double().square().sum(dim=1) / clean.lengths).sqrt()
     for row, ratio_db in enumerate(measured_db.tolist()):
-        asked = f"clip {clean.ids[row]!r}: asked for {budget.db:g} dB, measured {ratio_db:.4f} dB"
-        require(ratio_db >= budget.db - 1e-6, Law.BUDGET, f"Too loud, {asked}.")
+        detail = f"clip {clean.ids[row]!r}: requested {budget.db:g} dB, measured {ratio_db:.4f} dB"
+        require(ratio_db >= budget.db - 1e-6, Law.BUDGET, f"Too loud, {detail}.")
         fine = budget.norm == "l2" and float(level[row]) > 10 * STEP
-        require(not fine or ratio_db <= budget.db + 0.1, Law.BUDGET, f"Too quiet, {asked}.")
+        require(not fine or ratio_db <= budget.db + 0.1, Law.BUDGET, f"Too quiet, {detail}.")
 
 
 def _check_sample(budget: Ball, clean: AudioBatch) -> None:

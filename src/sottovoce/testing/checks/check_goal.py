@@ -1,4 +1,4 @@
-"""The laws of goals."""
+"""Checks a goal against its laws."""
 
 from __future__ import annotations
 
@@ -31,10 +31,16 @@ def check_goal(
     *,
     tolerance: float = 1e-4,
 ) -> None:
-    """Raise `ContractError` where a goal breaks a law.
+    """Raise `ContractError` if a goal breaks a law.
 
-    target: decides the same way every time, and by its best score where it has scores; a toy that has the
-    powers which the goal needs where not given.
+    Steps up the objective must lead toward success, and success must agree with the margin of the scores.
+
+    target: must not be random, and must decide by its best score if it has scores. Default: a toy with the
+        capabilities that the goal needs.
+    clips: default: made up, of different lengths.
+    tolerance: by how much an objective may differ alone and in a batch.
+
+    >>> sv.testing.check_goal(sv.goals.Force("north"))
     """
     if target is None:
         target = ToyAttention() if goal.needs or goal.says == "words" else ToyClassifier()
@@ -59,7 +65,7 @@ def check_goal(
 def _check_references(goal: Goal, target: Target, clean: AudioBatch, tolerance: float) -> None:
     achieved = goal.achieved(goal.references)
     bad = [text for text, reached in zip(goal.references, achieved, strict=True) if reached]
-    require(not bad, Law.SUCCESS, f"The goal applies to {bad}, yet saying just that counts as success.")
+    require(not bad, Law.SUCCESS, f"The goal applies to {bad}, but saying exactly that counts as success.")
     with handed_back(clean):
         whole = goal.objective(target, clean, draws=DRAWS).detach()
     got, expected = tuple(whole.shape), (len(clean),)
@@ -92,7 +98,7 @@ def _check_margin(goal: Goal, target: Target, scorer: Scores, clean: AudioBatch,
             margin = goal.margin(scorer.scores(batch, draws=DRAWS), scorer.classes)
             achieved = goal.achieved(target.decode(batch, draws=DRAWS))
         for name, lead, reached in zip(batch.ids, margin.tolist(), achieved, strict=True):
-            detail = f"Clip {name!r} has a margin of {lead:.4g}, yet achieved is {reached}."
+            detail = f"Clip {name!r} has a margin of {lead:.4g}, but achieved is {reached}."
             require(abs(lead) < 1e-4 or (lead > 0) == reached, Law.SUCCESS, detail)
         margins.append(float(margin.mean()))
     detail = f"{STEPS} steps up took the mean margin from {margins[0]:.4g} to {margins[1]:.4g}."

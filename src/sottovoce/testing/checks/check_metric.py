@@ -1,4 +1,4 @@
-"""The laws of metrics."""
+"""Checks a metric against its laws."""
 
 from __future__ import annotations
 
@@ -24,7 +24,15 @@ Value = TypeVar("Value")
 
 
 def check_metric(metric: Metric, trial: Trial | None = None, *, tolerance: float = 1e-6) -> None:
-    """Raise `ContractError` where a metric breaks a law. Made-up examples where no trial is given."""
+    """Raise `ContractError` if a metric breaks a law.
+
+    Its parts must add up to the estimate, and must not depend on padding, on other clips or on names.
+
+    trial: the examples to measure. Default: made up.
+    tolerance: by how much parts may differ.
+
+    >>> sv.testing.check_metric(sv.metrics.Snr())
+    """
     trial = example_trial(metric.says) if trial is None else trial
     require(bool(metric.name and metric.title), Law.SHAPE, "Expected a name and a title.")
     with unchanged(metric):
@@ -52,7 +60,7 @@ def _measured(metric: Metric, trial: Trial) -> torch.Tensor:
 
 
 def _check_alone(metric: Metric, trial: Trial, parts: torch.Tensor, tolerance: float) -> None:
-    """Every clip alone, under another's name, and all in another order."""
+    """Every clip alone, under another name, and all in another order."""
     rows = list(range(len(trial.clean)))
     for picked in [*([row] for row in rows), rows[::-1]]:
         part = select_trial(trial, picked)
@@ -67,8 +75,11 @@ def _check_alone(metric: Metric, trial: Trial, parts: torch.Tensor, tolerance: f
 
 
 def _check_company(metric: Metric, trial: Trial, parts: torch.Tensor, tolerance: float) -> None:
-    """The same clips among two others, all under names that the metric has not met. The others are the first
-    clip turned down, without an attack: what is worked out over a batch is another figure there."""
+    """The same clips among two others, all under new names.
+
+    The others are the first clip at a lower level, without an attack, so that anything computed over the
+    whole batch changes.
+    """
     rows = [*range(len(trial.clean)), 0, 0]
     clean, adversarial = (_company(batch, trial.clean, rows) for batch in (trial.clean, trial.adversarial))
     off = _off(parts, parts, _measured(metric, _pick(trial, rows, clean, adversarial))[: len(parts)])
@@ -76,7 +87,7 @@ def _check_company(metric: Metric, trial: Trial, parts: torch.Tensor, tolerance:
 
 
 def _company(batch: AudioBatch, others: AudioBatch, rows: Sequence[int]) -> AudioBatch:
-    """The batch, and what else `rows` has: clips of the others at a quarter of their level."""
+    """The batch, and the further clips of `rows` at a quarter of their level."""
     more = list(rows[len(batch) :])
     return AudioBatch(
         torch.cat([batch.waveforms, 0.25 * others.waveforms[more]]),
@@ -87,8 +98,11 @@ def _company(batch: AudioBatch, others: AudioBatch, rows: Sequence[int]) -> Audi
 
 
 def example_trial(says: Says | None = None) -> Trial:
-    """Four clips with a little noise: one that fools, two that do not (one was heard wrong before), one that
-    does. A target that says words says sentences, two languages among them."""
+    """Four clips with a little noise, of which the first and the last fool the model.
+
+    The model was wrong about one before. For a target that says words, the texts are sentences in two
+    languages.
+    """
     clean = example_clips()
     noise = 0.01 * Draws(3).normal(clean)
     heard, labels, after = _SENTENCES if says == "words" else _CLASSES
@@ -114,8 +128,8 @@ def example_trial(says: Says | None = None) -> Trial:
 
 
 _CLASSES = (("yes", "no", "up", "yes"), ("yes", "no", "down", "yes"), ("no", "no", "up", "stop"))
-# What is heard before the attack, the truth, and what is heard after it: another sentence, the same but for
-# case, words in silence, nothing.
+# The text before the attack, the truth, and the text after it: another sentence, the same in another case,
+# words in silence, nothing.
 _SENTENCES = (
     ("open the door", "Two cats.", "", "abra la puerta"),
     ("open the doors", "two cats", "", "abra la puerta"),
@@ -129,7 +143,7 @@ def select_trial(trial: Trial, rows: Sequence[int]) -> Trial:
 
 
 def _pick(trial: Trial, rows: Sequence[int], clean: AudioBatch, adversarial: AudioBatch) -> Trial:
-    """What a trial knows of some clips, which may repeat, with these as their sound."""
+    """A trial of some of the clips, which may repeat, with this audio."""
 
     def pick(values: Sequence[Value]) -> tuple[Value, ...]:
         return tuple(values[row] for row in rows)
@@ -157,7 +171,7 @@ def wider_trial(trial: Trial) -> Trial:
 
 
 def untouched_trial(trial: Trial) -> Trial:
-    """The same clips as an attack leaves them that finds nothing."""
+    """The same clips after an attack that changed nothing."""
     nothing: tuple[bool, ...] = (False,) * len(trial.clean)
     clean: AudioBatch = trial.clean
     return replace(

@@ -1,4 +1,4 @@
-"""The laws of targets."""
+"""Checks a target against its laws."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.target import Scores, Target, check_clips
 from sottovoce.errors import InputError, MissingCapability
-from sottovoce.testing.checks.check_powers import check_powers
+from sottovoce.testing.checks.check_capabilities import check_capabilities
 from sottovoce.testing.clips import clips_for, misnamed, widened
 from sottovoce.testing.guards import check_random_state, handed_back, in_training_mode, unchanged
 from sottovoce.testing.laws import ContractError, Law, distance, gap, require
@@ -22,7 +22,7 @@ DRAWS = Draws(7, ("contract",))
 
 @dataclass(frozen=True)
 class TargetAnswers:
-    """All that a target says to a batch, clip by clip, so that batches of other shapes can be compared."""
+    """All answers of a target to a batch, clip by clip, so that batches of other shapes can be compared."""
 
     loss: Tensor
     gradients: tuple[Tensor, ...]
@@ -30,6 +30,7 @@ class TargetAnswers:
     scores: Tensor | None
 
     def select(self, rows: Sequence[int]) -> TargetAnswers:
+        """The answers to some of the clips."""
         picked = list(rows)
         return TargetAnswers(
             self.loss[picked],
@@ -49,7 +50,7 @@ class TargetAnswers:
         ):
             return "scores"
         for mine, theirs in zip(self.gradients, other.gradients, strict=True):
-            # A gradient has a scale of its own, and a kink may amplify the last digit of a loss.
+            # A gradient has its own scale, and a kink may amplify the last digit of a loss.
             if distance(theirs, mine, float(mine.abs().max()) or 1.0) > 10.0 * tolerance:
                 return "gradient"
         if self.texts != other.texts:
@@ -64,17 +65,22 @@ def check_target(
     *,
     tolerance: float = 1e-4,
 ) -> None:
-    """Raise `ContractError` where a target breaks a law.
+    """Raise `ContractError` if a target breaks a law.
 
-    clips: three or more clips of different lengths; made up where not given.
-    labels: one a clip; what the target itself says where not given.
-    tolerance: largest difference that float arithmetic may make, as a share of the largest value.
+    Its answers must not depend on padding, on other clips or on global random state; a gradient must reach
+    the waveform; the model must not be changed; its capabilities must agree with what it decodes.
+
+    clips: three or more clips of different lengths. Default: made up.
+    labels: one for each clip. Default: what the target itself says.
+    tolerance: the largest difference by float arithmetic, as a share of the largest value.
+
+    >>> sv.testing.check_target(sv.testing.ToyClassifier())
     """
     batch = clips_for(target) if clips is None else clips
     with unchanged(target), handed_back(batch):
         with torch.no_grad():
-            told = target.decode(batch, draws=DRAWS)
-        wanted = tuple(told) if labels is None else tuple(labels)
+            texts = target.decode(batch, draws=DRAWS)
+        wanted = tuple(texts) if labels is None else tuple(labels)
         _check_shapes(target, batch, wanted)
     whole = check_random_state(lambda: ask(target, batch, wanted), lambda a, b: a.difference(b, tolerance))
     _check_training_mode(target, batch, wanted, whole, tolerance)
@@ -88,12 +94,12 @@ def check_target(
     if target.random:
         _check_sound(target, batch, wanted, whole)
     with unchanged(target), handed_back(batch):
-        check_powers(target, batch, wanted, DRAWS, tolerance)
+        check_capabilities(target, batch, wanted, DRAWS, tolerance)
     _check_input(target)
 
 
 def ask(target: Target, batch: AudioBatch, labels: Sequence[str]) -> TargetAnswers:
-    """Loss, gradient, scores where there are any, and text. The gradient is taken as an attack takes it."""
+    """Loss, gradient, scores if there are any, and text. The gradient is computed as in an attack."""
     leaf = batch.waveforms.detach().clone().requires_grad_()
     heard = batch.with_waveforms(leaf)
     with torch.enable_grad():
@@ -110,15 +116,15 @@ def ask(target: Target, batch: AudioBatch, labels: Sequence[str]) -> TargetAnswe
 
 
 def scorer_of(target: Target) -> Scores | None:
-    """The target's scores, where it has that power."""
+    """The target's scores, if it has that capability."""
     try:
-        return target.power(Scores)
+        return target.capability(Scores)
     except MissingCapability:
         return None
 
 
 def slope(value: Tensor, leaf: Tensor, *, keep: bool = False) -> Tensor:
-    """The gradient of a scalar to the waveform; raises where the two are not connected."""
+    """The gradient of a scalar with respect to the waveform; raises if they are not connected."""
     require(value.requires_grad, Law.GRADIENT, "The result is detached: it carries no gradient at all.")
     (gradient,) = torch.autograd.grad(value, leaf, allow_unused=True, retain_graph=keep)
     require(
@@ -147,7 +153,7 @@ def _check_shapes(target: Target, batch: AudioBatch, labels: Sequence[str]) -> N
 def _check_training_mode(
     target: Target, batch: AudioBatch, labels: Sequence[str], whole: TargetAnswers, tolerance: float
 ) -> None:
-    """A user may hand over a module in training mode: it is used in evaluation mode and handed back as is."""
+    """A module in training mode must be used in evaluation mode, and stay in training mode afterwards."""
     with in_training_mode(target), unchanged(target):
         answer = ask(target, batch, labels)
     difference = whole.difference(answer, tolerance)
@@ -179,8 +185,10 @@ def _check_labels(target: Target, batch: AudioBatch, labels: Sequence[str], whol
 
 
 def _other_labels(target: Target, labels: Sequence[str]) -> list[str]:
-    """For each label another class, or no word at all, for which every clip has room. Where there is none, or
-    the target refuses it, the label itself."""
+    """For each label another class or, for recognisers, the empty text.
+
+    The label itself if there is no other, or if the target refuses the empty text.
+    """
     scorer = scorer_of(target)
     if target.says == "class":
         known = sorted(set(labels) if scorer is None else scorer.classes)
@@ -202,7 +210,7 @@ def _check_isolation(target: Target, batch: AudioBatch, labels: Sequence[str]) -
 
 
 def check_leak(peaks: Tensor, row: int, what: str, batch: AudioBatch) -> None:
-    """`peaks (batch,)`: how strongly each clip moves what belongs to clip `row` alone."""
+    """`peaks (batch,)`: how strongly each clip affects what belongs to clip `row` only."""
     leaks = peaks > 1e-6 * peaks[row]
     leaks[row] = False
     others = [batch.ids[other] for other in leaks.nonzero()[:, 0].tolist()]
@@ -230,8 +238,10 @@ def _check_batches(
 
 
 def _check_sound(target: Target, batch: AudioBatch, labels: Sequence[str], whole: TargetAnswers) -> None:
-    """Every name with another clip's sound, for a random target: its answers depend on names too, so they
-    can be anything but what was said under the name before."""
+    """For a random target: the same names with other audio must give other answers.
+
+    Its answers depend on the names too, so that nothing else is known about them.
+    """
     rows = [*range(1, len(batch)), 0]
     with torch.no_grad():
         part = misnamed(batch, rows)

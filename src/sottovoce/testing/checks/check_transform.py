@@ -1,4 +1,4 @@
-"""The laws of transforms."""
+"""Checks a transform against its laws."""
 
 from __future__ import annotations
 
@@ -19,9 +19,14 @@ DRAWS = Draws(7, ("contract",))
 def check_transform(
     transform: Transform, clips: AudioBatch | None = None, *, tolerance: float = 1e-4
 ) -> None:
-    """Raise `ContractError` where a transform breaks a law.
+    """Raise `ContractError` if a transform breaks a law.
 
-    clips: of different lengths; made up where not given.
+    It must keep lengths and silence in the padding, pass a gradient, and give the same samples in any batch.
+
+    clips: default: made up, of different lengths.
+    tolerance: by how much samples may differ.
+
+    >>> sv.testing.check_transform(sv.defenses.Gaussian(sigma=0.01))
     """
     batch = example_clips() if clips is None else clips
 

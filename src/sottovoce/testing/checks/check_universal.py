@@ -1,4 +1,4 @@
-"""The laws of universal attacks."""
+"""Checks a universal attack against its laws."""
 
 from __future__ import annotations
 
@@ -33,10 +33,17 @@ def check_universal(
     goal: Goal | None = None,
     clips: AudioBatch | None = None,
 ) -> None:
-    """Raise `ContractError` where a universal attack breaks a law.
+    """Raise `ContractError` if a universal attack breaks a law.
 
-    target: a toy classifier where not given.
-    goal: to evade, where not given.
+    The perturbation must keep its budget on clips of any length, be the same for the same clips in other
+    batches, and be the same after saving and loading.
+
+    target: default: a toy classifier.
+    goal: default: evade.
+    clips: to fit on. Default: made up, of different lengths.
+
+    >>> attack = sv.attacks.UniversalGradient(epochs=2)
+    >>> sv.testing.check_universal(attack, budgets=[sv.budgets.Snr(20)])
     """
     target = ToyClassifier() if target is None else target
     clean = clips_for(target) if clips is None else clips
@@ -59,14 +66,14 @@ def _fit(
 
 
 def _difference(one: Perturbation, two: Perturbation) -> str | None:
-    # A single sign that flips at the end of a long fit is float noise; a different walk is not.
+    # A single sign that flips at the end of a long fit is rounding; a different course is not.
     return "perturbation" if gap(one.waveform, two.waveform) > 1e-4 else None
 
 
 def _check_perturbation(
     found: Perturbation, target: Target, clean: AudioBatch, goal: Goal, budget: Budget
 ) -> None:
-    """Laid on the clips of the fit, on longer ones, and on the shortest that the target can hear."""
+    """Added to the clips of the fit, to longer ones, and to the shortest that the target accepts."""
     rate = target.sample_rate
     same = found.sample_rate == rate
     require(same, Law.SHAPE, f"Expected a perturbation at {rate} Hz, got {found.sample_rate} Hz.")

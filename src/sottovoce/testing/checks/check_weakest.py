@@ -1,4 +1,4 @@
-"""The law of attacks that look for the smallest perturbation: they must not fail where a model is weakest."""
+"""Checks that an attack for the smallest perturbation does not fail where a model is weakest."""
 
 from __future__ import annotations
 
@@ -32,16 +32,19 @@ def check_weakest(
     clips: AudioBatch | None = None,
     count: int = DOZEN,
 ) -> None:
-    """Raise `ContractError` where an attack misses a clip that 20 steps of PGD fool in the same budget.
+    """Raise `ContractError` if an attack misses a clip that 20 steps of PGD fool with the same budget.
 
-    Looked at are the clips that lie nearest to their boundary, where a search that takes its steps from that
-    distance is rounded away by the 16-bit grid.
+    It is tested on the clips nearest to their decision boundary: there the steps of a search that are
+    proportional to that distance are lost by rounding to 16 bits.
 
-    target: the embedded keyword model where not given; it needs scores.
-    budget: an SNR of 20 dB where not given.
-    goal: to evade, where not given.
-    clips: to choose from; the embedded ones where not given.
-    count: how many of them.
+    target: needs class scores. Default: the embedded keyword model.
+    budget: default: an SNR of 20 dB.
+    goal: default: evade.
+    clips: to choose from. Default: the embedded ones.
+    count: how many of them are attacked.
+
+    >>> clips = sv.open_data("embedded", model="keyword", limit=4).batch()
+    >>> sv.testing.check_weakest(sv.attacks.Pgd(steps=20), clips=clips, count=2)
     """
     target = keyword() if target is None else target
     budget = Snr(20.0) if budget is None else budget
@@ -64,8 +67,10 @@ def missed_clips(
 
 
 def weakest(target: Target, clips: AudioBatch, goal: Goal, count: int = DOZEN) -> AudioBatch:
-    """The clips nearest to their boundary if the target were linear, by the RMS of what it takes; those that
-    the goal has nothing to do for are left out."""
+    """The clips nearest to their boundary, by the RMS of the step that would cross it in a linear model.
+
+    Clips that reach the goal already are left out.
+    """
     bound = goal.bind(decode(target, clips, DRAWS)).heard_by(target)
     margin, slope = climb(
         target, clips, torch.zeros_like(clips.waveforms), Margin(bound, references=bound.references), DRAWS

@@ -1,4 +1,4 @@
-"""The laws of a target's powers. That scores are the same in any batch is checked with the target itself."""
+"""Checks a target's capabilities against their laws. The check of the target itself compares batches."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sottovoce.core.target import Languages, Matches, Scores, Target, Timings
 from sottovoce.testing.laws import Law, gap, require
 
 
-def check_powers(
+def check_capabilities(
     target: Target, batch: AudioBatch, labels: Sequence[str], draws: Draws, tolerance: float
 ) -> None:
-    """Raise `ContractError` where a power that the target offers breaks a law."""
+    """Raise `ContractError` if a capability of the target breaks a law."""
     if target.offers(Scores):
         _check_scores(target, batch, draws, tolerance)
     if target.offers(Matches):
@@ -29,10 +29,10 @@ def check_powers(
 
 def _check_scores(target: Target, batch: AudioBatch, draws: Draws, tolerance: float) -> None:
     """They have a gradient, clip by clip, and the best of them is what is decoded."""
-    power = target.power(Scores)
+    scorer = target.capability(Scores)
     leaf = batch.waveforms.detach().clone().requires_grad_()
     with torch.enable_grad():
-        scores = power.scores(batch.with_waveforms(leaf), draws=draws)
+        scores = scorer.scores(batch.with_waveforms(leaf), draws=draws)
         require(scores.requires_grad, Law.GRADIENT, "The scores are detached: they carry no gradient at all.")
         # Weights that differ, so that no symmetry of the classes can hide a gradient.
         rows = (scores * torch.linspace(1.0, 2.0, scores.shape[1], device=scores.device)).sum(dim=1)
@@ -45,51 +45,55 @@ def _check_scores(target: Target, batch: AudioBatch, draws: Draws, tolerance: fl
     leaks = bool((first[1:].abs().amax(dim=1) > 1e-6 * first[0].abs().max()).any())
     require(not leaks, Law.ISOLATED, f"The scores of clip {batch.ids[0]!r} depend on other clips.")
     if not target.random:
-        _check_decision(target, batch, power, scores.detach(), draws, tolerance)
+        _check_decision(target, batch, scorer, scores.detach(), draws, tolerance)
 
 
 def _check_decision(
-    target: Target, batch: AudioBatch, power: Scores, scores: Tensor, draws: Draws, tolerance: float
+    target: Target, batch: AudioBatch, scorer: Scores, scores: Tensor, draws: Draws, tolerance: float
 ) -> None:
-    """A random target may decide by other passes than those that it scores."""
+    """Only for targets that are not random: those may decide by another pass than the one that is scored."""
     with torch.no_grad():
         texts = target.decode(batch, draws=draws)
     for name, text, row in zip(batch.ids, texts, scores, strict=True):
-        best, winner = float(row.max()), power.classes[int(row.argmax())]
-        said = float(row[power.classes.index(text)]) if text in power.classes else -torch.inf
+        best, winner = float(row.max()), scorer.classes[int(row.argmax())]
+        said = float(row[scorer.classes.index(text)]) if text in scorer.classes else -torch.inf
         detail = f"Clip {name!r}: {text!r} is decoded, {winner!r} has the best score."
-        require(best - said <= tolerance * max(1.0, abs(best)), Law.POWER, detail)
+        require(best - said <= tolerance * max(1.0, abs(best)), Law.CAPABILITY, detail)
 
 
 def _check_matches(
     target: Target, batch: AudioBatch, labels: Sequence[str], draws: Draws, tolerance: float
 ) -> None:
-    power = target.power(Matches)
+    matcher = target.capability(Matches)
     with torch.no_grad():
         plain = target.loss(batch, labels, draws=draws)
-        loss, match = power.loss_and_match(batch, labels, draws=draws)
+        loss, match = matcher.loss_and_match(batch, labels, draws=draws)
     shapes = tuple(loss.shape), tuple(match.shape)
     fine = shapes == ((len(batch),), (len(batch),)) and match.dtype == torch.bool
     require(fine, Law.SHAPE, f"Expected a loss and a bool match a clip, got {shapes} and {match.dtype}.")
-    require(gap(loss, plain) <= tolerance, Law.POWER, "The loss beside the match is not the target's loss.")
-    if power.exact:
+    require(
+        gap(loss, plain) <= tolerance, Law.CAPABILITY, "The loss beside the match is not the target's loss."
+    )
+    if matcher.exact:
         with torch.no_grad():
             said = target.decode(batch, draws=draws)
-            _, match = power.loss_and_match(batch, said, draws=draws)
-        require(bool(match.all()), Law.POWER, f"What is decoded, {said}, does not match: {match.tolist()}.")
-        _, match = power.loss_and_match(batch, labels, draws=draws)
+            _, match = matcher.loss_and_match(batch, said, draws=draws)
+        require(
+            bool(match.all()), Law.CAPABILITY, f"What is decoded, {said}, does not match: {match.tolist()}."
+        )
+        _, match = matcher.loss_and_match(batch, labels, draws=draws)
     for row in range(len(batch)):
         with torch.no_grad():
-            _, alone = power.loss_and_match(batch.select([row]), [labels[row]], draws=draws)
+            _, alone = matcher.loss_and_match(batch.select([row]), [labels[row]], draws=draws)
         require(bool(alone[0] == match[row]), Law.ALONE, f"Clip {batch.ids[row]!r} alone matches otherwise.")
 
 
 def _check_languages(target: Target, batch: AudioBatch, draws: Draws, tolerance: float) -> None:
-    power = target.power(Languages)
+    detector = target.capability(Languages)
     leaf = batch.waveforms.detach().clone().requires_grad_()
     with torch.enable_grad():
-        scores = power.language_scores(batch.with_waveforms(leaf), draws=draws)
-        got, expected = tuple(scores.shape), (len(batch), len(power.languages))
+        scores = detector.language_scores(batch.with_waveforms(leaf), draws=draws)
+        got, expected = tuple(scores.shape), (len(batch), len(detector.languages))
         require(got == expected, Law.SHAPE, f"Expected language scores of shape {expected}, got {got}.")
         require(scores.requires_grad, Law.GRADIENT, "The language scores are detached.")
         (slope,) = torch.autograd.grad(scores.square().sum(), leaf)
@@ -97,18 +101,20 @@ def _check_languages(target: Target, batch: AudioBatch, draws: Draws, tolerance:
     require(silent, Law.PADDING, "The language scores have a gradient in the padding.")
     for row in range(len(batch)):
         with torch.no_grad():
-            alone = power.language_scores(batch.select([row]), draws=draws)
+            alone = detector.language_scores(batch.select([row]), draws=draws)
         detail = f"Clip {batch.ids[row]!r} alone has other language scores."
         require(gap(alone, scores[[row]].detach()) <= tolerance, Law.ALONE, detail)
 
 
 def _check_timings(target: Target, batch: AudioBatch, draws: Draws) -> None:
     with torch.no_grad():
-        found = target.power(Timings).timings(batch, draws=draws)
+        found = target.capability(Timings).timings(batch, draws=draws)
         texts = target.decode(batch, draws=draws)
     for name, words, text in zip(batch.ids, found, texts, strict=True):
         said = " ".join(word.text for word in words)
         same = target.canonical(said) == target.canonical(text)
-        require(same, Law.POWER, f"Clip {name!r}: timed words {said!r} are not the text {text!r}.")
+        require(same, Law.CAPABILITY, f"Clip {name!r}: timed words {said!r} are not the text {text!r}.")
         times = [time for word in words for time in (word.start_seconds, word.end_seconds)]
-        require(times == sorted(times), Law.POWER, f"Clip {name!r}: words out of order in time: {times}.")
+        require(
+            times == sorted(times), Law.CAPABILITY, f"Clip {name!r}: words out of order in time: {times}."
+        )
