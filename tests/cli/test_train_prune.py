@@ -83,11 +83,11 @@ def test_half_of_the_maps_go_and_the_file_opens(packed: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--keep", "2"], "expected keep from 0 to 1, got 2"),
-        (["--lose", "-0.1"], "expected lose from 0 to 1"),
-        (["--share", "1"], "expected a share above 0 and below 1"),
-        (["--measure", "0"], "expected 1 clip or more"),
-        (["--epochs", "0"], "expected epochs or minutes above 0"),
+        (["--keep", "2"], "expected --keep from 0 to 1, got 2"),
+        (["--lose", "-0.1"], "expected --lose from 0 to 1"),
+        (["--share", "1"], "expected --share above 0 and below 1"),
+        (["--measure", "0"], "expected --measure of 1 clip or more"),
+        (["--epochs", "0"], "expected --epochs or --minutes above 0"),
         (["--weights", "scratch"], "--weights scratch: expected a trained model to prune"),
         (["--weights", "absent.safetensors"], "expected weights as safetensors"),
         (["--model", "keyboard"], "did you mean 'keyword'?"),
@@ -103,9 +103,9 @@ def test_mistakes_are_named(packed: Path, tmp_path: Path, words: list[str], mess
 def test_validation_clips_must_be_others(packed: Path, tmp_path: Path) -> None:
     words = ["prune", "--data", f"pack:{packed}#train", "--out", str(tmp_path)]
     done = CliRunner().invoke(app, words)
-    assert "expected validation clips beside" in str(done.exception)
+    assert "needs validation clips beside it" in str(done.exception)
     done = CliRunner().invoke(app, [*words, "--valid", f"pack:{packed}#train"])
-    assert "that it does" in str(done.exception)
+    assert "are also training clips" in str(done.exception)
 
 
 def test_help_teaches() -> None:
@@ -118,5 +118,5 @@ def test_weights_that_are_no_model(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     np.save(tmp_path / "a.npy", np.zeros(3))
     (tmp_path / "a.npy").rename(path)
-    with pytest.raises(InputError, match="holds no KeywordCnn"):
+    with pytest.raises(InputError, match="no KeywordCnn of the shipped size can be read"):
         open_target(f"keyword(weights={path})", "cpu")

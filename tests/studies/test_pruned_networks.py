@@ -302,8 +302,8 @@ def test_tables_and_claims() -> None:
     """Compressed stands better under PGD and no better under all: the strongest attack decides."""
     radii = ("Linf 0.001", "Linf 0.002")
     fell = [("pgd", "pgd", "pgd", "clean"), ("genetic", "apgd", "pgd", "clean"), ("", "", "pgd", "clean")]
-    plain, masked, firm = (verdicts(*each) for each in fell)
-    words = [verdicts(*each, sizes=radii) for each in fell]
+    plain, masked, firm = (verdicts(*each * 5) for each in fell)
+    words = [verdicts(*each * 5, sizes=radii) for each in fell]
     keyword = {
         "plain": Trained(100, 0.0, words[0]),
         "pgd": Trained(100, 0.0, words[2]),
@@ -330,9 +330,9 @@ def test_tables_and_claims() -> None:
     told = {row[1]: row for row in result.sheets[-1].rows if row[0] == "VGG16"}
     assert told["adversarial training"][4:6] == ("31.6", "31.2")
     ends = {row[0]: row for row in result.sheets[3].rows}
-    # Two sizes of four clips: of each, one to PGD, one to AutoPGD, one to the search.
-    assert ends["pruned, 70 % gone"][1:5] == ("2", "2", "2", "0 of 8")
-    assert ends["images: compressed"][1:5] == ("8", "8", "8", "0 of 32")
+    # Two sizes of 20 clips: of each, five to PGD, five to AutoPGD, five to the search.
+    assert ends["pruned, 70 % gone"][1:5] == ("10", "10", "10", "0 of 40")
+    assert ends["images: compressed"][1:5] == ("40", "40", "40", "0 of 160")
     assert result.values["keyword"]["halved-1"]["mean"] == {"pgd": 0.5, "strongest": 0.0}
     assert [drawing.name for drawing in result.drawings] == ["keyword", "images-small"]
     assert "Far too few words" in bench.scope(STUDY)[-1]

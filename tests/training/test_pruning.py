@@ -383,7 +383,7 @@ def test_a_run_that_was_killed_ends_where_it_would_have_ended(tmp_path: Path) ->
     assert whole.keys() == again.keys()
     for name, value in whole.items():
         torch.testing.assert_close(again[name], value, rtol=0, atol=0)
-    with pytest.raises(InputError, match=r"expected lose 0\.5"):
+    with pytest.raises(InputError, match=r"lose 0\.5, not 0\.05"):
         learner = taught()
         other = PruningRecipe(lose=0.5, share=0.5, clips=64, tuning=RECIPE.tuning)
         prune(
@@ -394,7 +394,7 @@ def test_a_run_that_was_killed_ends_where_it_would_have_ended(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [({"lose": 2.0}, "lose from 0 to 1, got 2"), ({"keep": -0.1}, "keep from 0 to 1"),
-     ({"share": 1.0}, "share above 0 and below 1"), ({"clips": 0}, "1 clip or more")],
+     ({"share": 1.0}, "--share above 0 and below 1"), ({"clips": 0}, "1 clip or more")],
 )  # fmt: skip
 def test_recipes_are_checked(wrong: dict[str, float], told: str) -> None:
     with pytest.raises(InputError, match=told):

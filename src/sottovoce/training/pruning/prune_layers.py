@@ -70,11 +70,11 @@ class PruningRecipe:
     def __post_init__(self) -> None:
         for name, value in (("lose", self.lose), ("keep", self.keep)):
             if not 0 <= value <= 1:
-                raise InputError(f"expected {name} from 0 to 1, got {value:g}; 0.02 is two per cent.")
+                raise InputError(f"expected --{name} from 0 to 1, got {value:g}; 0.02 is two per cent.")
         if not 0 < self.share < 1:
-            raise InputError(f"expected a share above 0 and below 1, got {self.share:g}; 0.25 is usual.")
+            raise InputError(f"expected --share above 0 and below 1, got {self.share:g}; 0.25 is usual.")
         if self.clips < 1:
-            raise InputError(f"expected 1 clip or more to measure on, got {self.clips}; 512 is usual.")
+            raise InputError(f"expected --measure of 1 clip or more, got {self.clips}; 512 is usual.")
 
 
 @final

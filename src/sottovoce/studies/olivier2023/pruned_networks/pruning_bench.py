@@ -174,7 +174,7 @@ class Workshop:
     def seconds(self) -> float:
         return sum(self.times.values())
 
-    def claim(self, key: list[Any]) -> None:
+    def claim(self, key: list[str | int]) -> None:
         """Refuse a folder that holds the same study of something else."""
         path, setting = self.folder / SETTING, {"scale": self.choice.scale, "key": key}
         if path.exists():
