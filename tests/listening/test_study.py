@@ -206,7 +206,7 @@ def test_the_answer_of_an_attention_test_is_a_choice(maker: Any) -> None:
 
 
 def test_files_that_are_no_study(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected a study file, got No such file"):
+    with pytest.raises(InputError, match="expected a study file, got no such file"):
         read_study(tmp_path / "none.yaml")
     path = tmp_path / "study.yaml"
     path.write_text("- 1\n")

@@ -85,7 +85,8 @@ def run(
         int | None,
         typer.Option(
             min=1,
-            help="O, M, A3: number of clips; A: number of clips per speaker; O1, O2: number of networks of each design.",
+            help="O, M, A3: number of clips; A: number of clips per speaker; O1, O2: number of networks of "
+            "each design.",
             show_default="the scale's own",
         ),
     ] = None,
