@@ -27,12 +27,14 @@ from sottovoce.auditing.plan.plan_file import Plan
 from sottovoce.cli.audit import audit as audit_verb
 from sottovoce.cli.certify import certify as certify_verb
 from sottovoce.cli.main import app
+from sottovoce.cli.sparsity import sparsity as sparsity_verb
 
 SOURCE = Path(sv.__file__).parent
 NAMES = [
     "AudioBatch", "Attack", "Budget", "Ball", "Searchable", "Goal", "Target", "Scores", "Transform", "Vote",
     "Metric", "Draws", "Trial", "Estimate", "Best", "open_model", "open_data", "attack", "audit", "read_run",
-    "measure", "certify", "register", "Run", "Clips", "Certificates", "climb", "within",
+    "measure", "certify", "sparsity", "register", "Run", "Clips", "Certificates", "Sparsity", "climb",
+    "within",
 ]  # fmt: skip
 ROOMS = [
     "attacks", "budgets", "goals", "defenses", "metrics", "targets", "data", "ears", "testing", "errors",
@@ -103,7 +105,7 @@ def test_functions_stay_functions_after_submodules_are_imported() -> None:
         "core.attack",
     ):
         import_module(f"sottovoce.{name}")
-    for name in ("audit", "attack", "measure", "certify"):
+    for name in ("audit", "attack", "measure", "certify", "sparsity"):
         vars(sv).pop(name, None)  # as in a program that has not asked for it yet
         assert inspect.isfunction(getattr(sv, name)), name
 
@@ -159,6 +161,15 @@ def test_help_explains_every_argument(name: str) -> None:
 
 def test_certify_takes_what_the_command_line_takes() -> None:
     found, verb = options(sv.certify), options(certify_verb)
+    assert set(verb) - set(found) == {"as_json"}
+    assert set(found) - set(verb) == {"progress"}
+    assert {name: found[name] for name in verb if name in found} == {
+        name: value for name, value in verb.items() if name in found
+    }
+
+
+def test_sparsity_takes_what_the_command_line_takes() -> None:
+    found, verb = options(sv.sparsity), options(sparsity_verb)
     assert set(verb) - set(found) == {"as_json"}
     assert set(found) - set(verb) == {"progress"}
     assert {name: found[name] for name in verb if name in found} == {

@@ -30,6 +30,8 @@ from sottovoce.auditing.plan.plan_file import Plan
 from sottovoce.auditing.plan.plan_grid import Grid, make_grid
 from sottovoce.auditing.plan.plan_presets import PRESETS, fill
 from sottovoce.auditing.run.about_run import About
+from sottovoce.auditing.sparsity.sparsity_folder import SparseClip
+from sottovoce.auditing.sparsity.sparsity_run import SparsityPlan
 from sottovoce.cli.main import app, main
 from sottovoce.core.record import SCHEMA, Record
 from sottovoce.errors import MissingExtra
@@ -40,6 +42,7 @@ from sottovoce.studies.amiri2024.job_plan import PLANS as PATHOLOGY_SCALES
 from sottovoce.studies.ask import Ask
 from sottovoce.studies.olivier2023.runs.certificate_plans import o16
 from sottovoce.studies.olivier2023.runs.recogniser_plans import PLANS as STUDY_PLANS
+from sottovoce.studies.olivier2023.sparsity.sparsity_plans import o4
 from sottovoce.studies.study import SCALES
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -281,9 +284,26 @@ def test_plans_of_certificates(pinned: None) -> None:
     )
 
 
+def test_plans_of_sparsity(pinned: None) -> None:
+    settings: dict[str, Lines] = {
+        "default": {},
+        "recogniser": {"model": "recogniser", "data": "strings", "wer": 0.5, "limit": 4},
+        "all entries": {
+            "defenses": ("none", "gaussian(sigma=0.01)"), "budgets": ("linf(eps=0.002)",), "directions": 8,
+            "passes": 20, "average": 4, "goal": "force(text=stop)", "seed": 3,
+        },
+    }  # fmt: skip
+    plans = {case: SparsityPlan(**given) for case, given in settings.items()}
+    compare(
+        "sparsity_plans", {case: [plan.run_id, *plan.to_yaml().splitlines()] for case, plan in plans.items()}
+    )
+
+
 def test_plans_of_studies(pinned: None) -> None:
     """Run ids by the name of each plan's folder, so that a study goes on where it was."""
-    makers: dict[str, Callable[[Ask], Mapping[str, Plan | CertifyPlan]]] = {**STUDY_PLANS, "O16": o16}
+    makers: dict[str, Callable[[Ask], Mapping[str, Plan | CertifyPlan | SparsityPlan]]] = {
+        **STUDY_PLANS, "O16": o16, "O4": o4,
+    }  # fmt: skip
     found = {
         f"{study}, {scale}": {name: plan.run_id for name, plan in plans(strings(scale)).items()}
         for study, plans in makers.items()
@@ -303,13 +323,15 @@ def test_fields_of_files() -> None:
     """Names, types, ranges and defaults of what is written, and the order within a line."""
     found: Lines = {}
     kinds_of_file: dict[str, Any] = {
-        "trials.jsonl": Record, "certificates.jsonl": CertifiedClip, "about.json": About, "plan.yaml": Plan,
+        "trials.jsonl": Record, "certificates.jsonl": CertifiedClip, "sparsity.jsonl": SparseClip,
+        "about.json": About, "plan.yaml": Plan,
         "plan.yaml, rule": CellRule,
     }  # fmt: skip
     for name, kind in kinds_of_file.items():
         found |= field_lines(name, TypeAdapter(kind).json_schema(schema_generator=Fields))
     found |= field_lines("claim", json.loads(schema_text()))
     found |= {f"trials.jsonl, line {number}": line for number, line in enumerate(record_lines(), start=1)}
+    found["sparsity.jsonl, line"] = SparseClip(cell="a", clip="b", status="ok", sparsity=0.5).to_line()
     found["certificates.jsonl, line"] = CertifiedClip(clip="a", status="ok", radius=0.5).to_line()
     compare("fields", found)
 
@@ -399,6 +421,8 @@ def test_files_of_a_run(
     few = ("--limit", "2", "--passes", "16", "--select", "4", "--alpha", "0.1")
     assert typed(monkeypatch, "certify", *MEAN, *few, "--json") == 0
     found["certify --json"] = entries_of(json.loads(capsys.readouterr().out))
+    assert typed(monkeypatch, "sparsity", *MEAN, "--limit", "2", "--l2", "2", "--passes", "10", "--json") == 0
+    found["sparsity --json"] = entries_of(json.loads(capsys.readouterr().out))
     for path in sorted((tmp_path / "runs").rglob("*")):
         if path.is_file():
             found[path.relative_to(tmp_path).as_posix()] = entries_of(first_json(path))

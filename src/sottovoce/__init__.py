@@ -27,6 +27,7 @@ _NAMES = {
     "sottovoce.api.open_parts": "Clips open_data open_model",
     "sottovoce.api.registering": "register",
     "sottovoce.api.finished_run": "Run read_run",
+    "sottovoce.api.sparse": "Sparsity sparsity",
     "sottovoce.core.attack": "Attack Best Trial climb within",
     "sottovoce.core.batch": "AudioBatch",
     "sottovoce.core.budget": "Ball Budget Searchable",
@@ -67,6 +68,8 @@ if TYPE_CHECKING:
     from sottovoce.api.open_parts import open_data as open_data
     from sottovoce.api.open_parts import open_model as open_model
     from sottovoce.api.registering import register as register
+    from sottovoce.api.sparse import Sparsity as Sparsity
+    from sottovoce.api.sparse import sparsity as sparsity
     from sottovoce.core.attack import Attack as Attack
     from sottovoce.core.attack import Best as Best
     from sottovoce.core.attack import Trial as Trial

@@ -221,7 +221,7 @@ def test_every_gpu_has_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (pool.workers, pool.device) == (4, "cuda:0, cuda:1, cuda:2, cuda:3")
     with PoolEngine(2, ["cpu"]) as pool:
         assert (pool.workers, pool.device) == (2, "cpu")
-    with pytest.raises(InputError, match="--workers must be at least 1, got 0"):
+    with pytest.raises(InputError, match="expected --workers of 1 or more, got 0"):
         PoolEngine(0)
 
 

@@ -31,7 +31,8 @@ def test_a_second_run_is_told_who_holds_the_folder(mean_model: str, mean_clips: 
     plan = make_plan({"model": mean_model, "data": str(mean_clips), "attacks": ["fgsm"], "probe": 0})
     with hold(tmp_path / "run"):
         assert json.loads((tmp_path / "run" / NAME).read_text())["pid"] == os.getpid()
-        told = rf"{tmp_path / 'run'} with process {os.getpid()} on \S+ since \d{{4}}-\d\d-\d\dT.*--out"
+        used = f"{tmp_path / 'run'} is in use by another run: process {os.getpid()}"
+        told = rf"{used} on \S+ since \d{{4}}-\d\d-\d\dT.*--out"
         with pytest.raises(StoreError, match=told):
             run_audit(plan, tmp_path / "run")
     run_audit(plan, tmp_path / "run")

@@ -47,5 +47,5 @@ def test_clips_called_star_and_load_are_clips(mean_model: str, mean_clips: Path,
 
 
 def test_a_clip_without_a_name_is_refused() -> None:
-    with pytest.raises(InputError, match=r"expected an id of every clip, got an empty one for a\.wav"):
+    with pytest.raises(InputError, match=r"expected an id for every clip, got an empty one for a\.wav"):
         Corpus("mine", (Entry("", Path("a.wav"), "yes"),))

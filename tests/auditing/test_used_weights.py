@@ -108,7 +108,7 @@ def test_certificates_of_other_weights(tmp_path: Path) -> None:
     about = json.loads((tmp_path / "run" / "about.json").read_text())
     assert about["weights"] == {"mine.safetensors": digest(KEYWORD)}
     shutil.copy(KEYWORD.with_name("keyword-pgd.safetensors"), file)
-    with pytest.raises(InputError, match=r"got others of mine.safetensors"):
+    with pytest.raises(InputError, match=r"the weights of mine.safetensors changed"):
         run_certify(plan, tmp_path / "run", device="cpu")
 
 

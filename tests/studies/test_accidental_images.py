@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -205,6 +206,13 @@ def test_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         runs.open_bench(Choice(clips=3, batch=16, fit="sgd(rate=0.5)"), tmp_path, "cpu", quiet)
     with pytest.raises(InputError, match="expected no --model"):
         runs.open_bench(Choice(model="keyword"), tmp_path, "cpu", quiet)
+    np.savez(
+        tmp_path / "cifar10.npz",
+        **{f"{split}_images": np.zeros((2, 32, 32, 3), dtype=np.uint8) for split in ("train", "test")},
+        **{f"{split}_labels": np.zeros(2, dtype=np.uint8) for split in ("train", "test")},
+    )
+    with pytest.raises(InputError, match="expected grey images, got cifar10"):
+        runs.open_bench(Choice(data=f"cifar10:{tmp_path}"), tmp_path, "cpu", quiet)
     with pytest.raises(InputError, match="expected a folder with MNIST"):
         runs.open_bench(Choice(data=f"mnist:{tmp_path / 'none'}"), tmp_path, "cpu", quiet)
     with pytest.raises(UnknownName, match="setting of sgd 'loss'"):

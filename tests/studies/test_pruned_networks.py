@@ -294,7 +294,7 @@ def test_wrong_data_is_named(data: str, told: str, tmp_path: Path) -> None:
 
 
 def test_what_the_study_does_not_ask_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="study O3 expected no --model"):
+    with pytest.raises(InputError, match="study O3 does not use --model"):
         open_bench(Choice(model="recogniser"), tmp_path, "cpu", lambda done, note: None)
 
 

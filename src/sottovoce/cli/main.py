@@ -21,6 +21,7 @@ from sottovoce.cli.listen_serve import serve
 from sottovoce.cli.measure import measure
 from sottovoce.cli.metric_verbs import app as metric
 from sottovoce.cli.parts import parts
+from sottovoce.cli.sparsity import sparsity
 from sottovoce.cli.study_verbs import app as study
 from sottovoce.cli.table import table
 from sottovoce.cli.train import app as train
@@ -73,6 +74,7 @@ app = typer.Typer(
 )
 app.command(cls=OptionsOnce)(audit)
 app.command(cls=OptionsOnce)(certify)
+app.command(cls=OptionsOnce)(sparsity)
 app.command()(view)
 app.command()(table)
 app.command(cls=OptionsOnce)(measure)

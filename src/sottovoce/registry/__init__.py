@@ -192,6 +192,7 @@ _PARTS: dict[str, dict[str, str]] = {
         "O1": "sottovoce.studies.olivier2023.accidental.accidental_robustness_rxor:STUDY",
         "O2": "sottovoce.studies.olivier2023.accidental.accidental_robustness_images:STUDY",
         "O3": "sottovoce.studies.olivier2023.pruned_networks.pruned_robustness:STUDY",
+        "O4": "sottovoce.studies.olivier2023.sparsity.sparsity_study:STUDY",
         "O5": "sottovoce.studies.olivier2023.whitebox_attacks:STUDY",
         "O6": "sottovoce.studies.olivier2023.imperceptible_attack:STUDY",
         "O7": "sottovoce.studies.olivier2023.whisper_attacks:STUDY",

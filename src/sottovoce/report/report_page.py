@@ -47,6 +47,7 @@ from sottovoce.report.shown_words import (
     plural,
     show,
 )
+from sottovoce.report.sparsity_section import make_sparsity
 from sottovoce.report.speaker_table import NO_SCORES, VOTED, as_summary, tell_speakers
 from sottovoce.report.trial_columns import Trials
 from sottovoce.report.vega import VERSION
@@ -120,6 +121,7 @@ def render(folder: RunFolder, plan: Plan, trials: Trials, summary: Summary) -> s
         cut=hide_paths(plan.to_yaml(), roots) != plan.to_yaml(),
         series=series,
         curves=curves,
+        sparsity=make_sparsity(folder.path),
         attacker_tables=make_attacker_tables(panels),
         columns=columns,
         cells=[(panel.title, tables.cell_rows(panel, columns, reading)) for panel in panels],

@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal, final
 
 from pydantic import ConfigDict, TypeAdapter
 
-from sottovoce.auditing.run.run_folder import prepare_folder
+from sottovoce.auditing.run.clip_folder import ClipFolder
 from sottovoce.core.files.field_ranges import Count, Finite, NotNegative, Positive, Share
 from sottovoce.core.files.strict_json import STRICT, parse_json
-from sottovoce.core.record import RecordWriter, read_lines
 from sottovoce.core.statistics import Interval, clopper_pearson, ratio_bootstrap
 from sottovoce.errors import StoreError
 
@@ -57,6 +55,10 @@ class CertifiedClip:
     length_l2: NotNegative | None = None
     loaded: str = ""
 
+    @property
+    def key(self) -> str:
+        return self.clip
+
     def to_line(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False)
 
@@ -71,26 +73,16 @@ _CHECKED = TypeAdapter(CertifiedClip)
 
 @final
 @dataclass(frozen=True)
-class CertifyFolder:
-    """The folder of the certificates of one plan. The same plan continues there; another is refused."""
+class CertifyFolder(ClipFolder[CertifiedClip]):
+    """Where the certificates of one plan live."""
 
-    path: Path
+    plan_name: ClassVar[str] = "certify.yaml"
+    records_name: ClassVar[str] = "certificates.jsonl"
+    called: ClassVar[str] = "certificate"
 
-    @property
-    def records_path(self) -> Path:
-        return self.path / "certificates.jsonl"
-
-    def prepare(self, plan: str, about: dict[str, Any]) -> None:
-        """Make the folder, or check that it holds this plan."""
-        prepare_folder(self.path, "certify.yaml", plan, about)
-
-    def records(self) -> Iterator[CertifiedClip]:
-        """Each clip once, with its latest result; an incomplete last line, left by a kill, is dropped."""
-        lines = read_lines(self.records_path, CertifiedClip.from_line, "certificate")
-        return iter({record.clip: record for record in lines}.values())
-
-    def writer(self) -> RecordWriter:
-        return RecordWriter(self.records_path)
+    @staticmethod
+    def read(line: str | bytes) -> CertifiedClip:
+        return CertifiedClip.from_line(line)
 
     def save_progress(self, content: dict[str, Any]) -> None:
         """Replace the saved progress of the clip in progress."""

@@ -59,7 +59,7 @@ class Cell:
             words.insert(0, self.defense)
         if self.attacker == "transfer":
             words.append(self.attacker)
-        name = "_".join(_file_name(word) for word in words)
+        name = "_".join(file_name(word) for word in words)
         # A name of a folder may have 255 letters; a text to force can be longer than that.
         if not self.alike and len(name) <= LONGEST_ID:
             return name
@@ -86,7 +86,7 @@ class Cell:
 
 
 @lru_cache(maxsize=4096)
-def _file_name(text: str) -> str:
+def file_name(text: str) -> str:
     """A text without what the name of a file may not have."""
     return re.sub(r"[^A-Za-z0-9.-]+", "-", text).strip("-")
 

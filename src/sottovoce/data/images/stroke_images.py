@@ -60,7 +60,8 @@ def _image(row: Floats, side: int, sign: int) -> Floats:
     distance = _distance(_grid(side), ends)
     drawn = np.clip(1.5 - distance / (0.1 + 0.08 * thick), 0.0, 1.0) * (0.7 + 0.3 * ink)
     noise = 0.12 * (row[7:].reshape(side, side) - 0.5)
-    return np.clip(drawn + noise, 0.0, 1.0)
+    image: Floats = np.clip(drawn + noise, 0.0, 1.0)
+    return image
 
 
 def _grid(side: int) -> Floats:
@@ -74,5 +75,6 @@ def _distance(points: Floats, ends: Floats) -> Floats:
     starts, along = ends[:, 0], ends[:, 1] - ends[:, 0]
     away = points[..., None, :] - starts
     share = np.clip((away * along).sum(-1) / (along * along).sum(-1), 0.0, 1.0)
-    gaps: Floats = np.linalg.norm(away - share[..., None] * along, axis=-1)
-    return gaps.min(axis=-1)
+    gaps = np.linalg.norm(away - share[..., None] * along, axis=-1)
+    nearest: Floats = gaps.min(axis=-1)
+    return nearest

@@ -26,8 +26,7 @@ def exact_margins(networks: Networks) -> Tensor:
     """`(networks,)` in float64, of a homogeneous design."""
     if not networks.design.homogeneous:
         raise ValueError(f"expected ReLU networks without biases and normalisation, got {networks.design}")
-    rows = torch.arange(len(networks)).split(AT_ONCE)
-    found = [_exact(networks.select(some)) for some in rows if len(some)]
+    found = [_exact(some) for some in networks.chunks(AT_ONCE)]
     return torch.cat(found) if found else torch.empty(0, dtype=torch.float64)
 
 
@@ -116,10 +115,9 @@ def grid_margins(networks: Networks, at_once: int = 50) -> Tensor:
     """
     points, differ, margins = _grid()
     found = []
-    for rows in torch.arange(len(networks)).split(at_once):
-        some = networks.select(rows)
+    for some in networks.chunks(at_once):
         with torch.no_grad():
-            says = some.scores(points.expand(len(rows), -1, -1))[..., 0] > 0
+            says = some.scores(points.expand(len(some), -1, -1))[..., 0] > 0
         found.append(torch.where(says != differ, margins, 0.0).amax(dim=1))
     return torch.cat(found).double() if found else torch.empty(0, dtype=torch.float64)
 

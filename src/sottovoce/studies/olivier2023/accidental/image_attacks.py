@@ -148,7 +148,8 @@ def _square(side: int, length: int, shape: torch.Size, source: torch.Generator) 
     corner = torch.randint(0, side - length + 1, (2, *shape, 1), generator=source)
     places = torch.arange(side)
     rows, columns = ((places >= one) & (places < one + length) for one in corner)
-    return (rows[..., :, None] & columns[..., None, :]).flatten(2)
+    window: Tensor = (rows[..., :, None] & columns[..., None, :]).flatten(2)
+    return window
 
 
 def quiet_share(networks: Networks, images: Tensor, labels: Tensor) -> Tensor:

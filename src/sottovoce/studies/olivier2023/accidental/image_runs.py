@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 from sottovoce import __version__
 from sottovoce.core.draws import Draws
 from sottovoce.core.statistics import Interval, clopper_pearson
-from sottovoce.data.images.image_set import STROKES, ImageSet, open_images
+from sottovoce.data.images.image_set import STROKES, open_images
 from sottovoce.errors import InputError, UnknownName
 from sottovoce.registry.part_text import Part
 from sottovoce.studies.olivier2023.accidental import image_attacks as attack
@@ -115,19 +115,19 @@ GRID_NETWORKS = 8
 
 
 class ImageJob(NamedTuple):
-    """Networks `first` to `first + count` of one design, trained at one margin."""
+    """So many networks, from number `first` on, of one design, trained at one margin."""
 
     design: Design
     margin: float
     training: ImageTraining
     first: int
-    count: int
+    networks: int
 
     @property
     def name(self) -> str:
         slug = "".join(one if one.isalnum() or one in "-_." else "-" for one in str(self.design))
         how = f"{self.training.rate:g}-{self.training.radius:g}-{self.training.batch}"
-        return f"{slug}-{self.margin:g}-{how}-{self.first}-{self.count}"
+        return f"{slug}-{self.margin:g}-{how}-{self.first}-{self.networks}"
 
 
 @final
@@ -286,18 +286,14 @@ def open_bench(choice: Choice, out: Path | None, device: str, tell: Tell) -> Ima
 
 def _pictures(data: str, size: ImageScale, seed: int) -> tuple[Pictures, str]:
     """Flat images of both splits, and what tells them from others."""
-    train, test = (
-        open_images(data, split, seed=seed).limit(count, seed)
-        for split, count in (("train", size.train), ("test", size.test))
-    )
+    train = open_images(data, "train", seed=seed).limit(size.train, seed)
+    test = open_images(data, "test", seed=seed).limit(size.test, seed)
+    if train.images.shape[1] != 1:
+        raise InputError(f"study O2 expected grey images, got {data}; give --data mnist:DIR.")
     pool = size.pool if train.images.shape[2] % size.pool == 0 and data != STROKES else 1
     flat = [one.pixels(pool).flatten(1) for one in (train, test)]
     total = int(sum(one.images.long().sum() for one in (train, test)))
-    return Pictures(flat[0], train.labels, flat[1], test.labels), f"{_name(train)}, {len(train)}, {total}"
-
-
-def _name(images: ImageSet) -> str:
-    return images.name
+    return Pictures(flat[0], train.labels, flat[1], test.labels), f"{train.name}, {len(train)}, {total}"
 
 
 def _run(
@@ -309,7 +305,7 @@ def _run(
     device: str,
 ) -> Arrays:
     pictures = Pictures(*(one.to(device) for one in pictures))
-    draws = draws.turn(str(job.design), job.margin)
+    draws = draws.turn(str(job.design), job.margin)  # type: ignore[arg-type]  # a margin is a name here
     source = torch.Generator().manual_seed(draws.key(f"attacks-{job.first}", 7))
     networks = train_networks(job, pictures, size, draws, source)
     learnt = _learnt(networks, job.margin, pictures, size, source)
@@ -341,7 +337,7 @@ def train_networks(
     source: torch.Generator,
 ) -> Networks:
     """Networks from the ball, each on images in its own order; with a margin, attacked at every step."""
-    blocks = BlockDraws(draws.turn("train"), job.first, job.count)
+    blocks = BlockDraws(draws.turn("train"), job.first, job.networks)
     training = job.training
     start = draw_ball(job.design, training.radius, blocks).to(pictures.train.device)
     networks = Networks(job.design, start)

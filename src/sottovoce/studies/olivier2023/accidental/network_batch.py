@@ -130,8 +130,14 @@ class Networks:
         running = [Running(one.mean[rows], one.variance[rows]) for one in self.running]
         return Networks(self.design, self.parameters[rows], running)
 
+    def chunks(self, size: int) -> Iterator[Networks]:
+        """All of them, so many at once."""
+        for first in range(0, len(self), size):
+            yield self.select(torch.arange(first, min(first + size, len(self))))
+
     def layers(self) -> Iterator[Layer]:
-        flat = self.parameters.split([prod(shape) for shape in self.design.shapes], dim=1)
+        sizes = [prod(shape) for shape in self.design.shapes]
+        flat = torch.split_with_sizes(self.parameters, sizes, dim=1)
         rest = iter(
             one.reshape(len(one), *shape) for one, shape in zip(flat, self.design.shapes, strict=True)
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -139,7 +139,7 @@ def draw_flattery(found: Sequence[RxorFound], place: int) -> Figure:
     return plain(figure)
 
 
-def plain(figure: Figure, axis: str = "both") -> Figure:
+def plain(figure: Figure, axis: Literal["both", "x", "y"] = "both") -> Figure:
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(color=SOFT, alpha=0.3, linewidth=0.6, axis=axis)

@@ -60,11 +60,11 @@ class Job(NamedTuple):
     design: Design
     margin: float
     training: Training
-    count: int
+    networks: int
 
     @property
     def name(self) -> str:
-        how = f"{self.training.loss}-{self.training.batch}-{self.training.rate:g}-{self.count}"
+        how = f"{self.training.loss}-{self.training.batch}-{self.training.rate:g}-{self.networks}"
         slug = "".join(one if one.isalnum() or one in "-_." else "-" for one in str(self.design))
         return f"{slug}-{self.margin:g}-{how}"
 
@@ -153,7 +153,7 @@ class RxorBench:
 
     def found(self, job: Job) -> RxorFound:
         kept = self.parts.read(job.name)
-        return RxorFound(job.count, kept["margins"], kept["passed"], kept["examples"])
+        return RxorFound(job.networks, kept["margins"], kept["passed"], kept["examples"])
 
     def main(self, design: Design, margin: float) -> RxorFound:
         """As the main tables have it."""
@@ -179,7 +179,7 @@ def open_bench(choice: Choice, out: Path | None, device: str, tell: Tell) -> Rxo
 
 
 def _run(job: Job, draws: Draws) -> Arrays:
-    chunks = list(_chunks(job, draws.turn(str(job.design), job.margin)))
+    chunks = list(_chunks(job, draws.turn(str(job.design), job.margin)))  # type: ignore[arg-type]  # a margin is a name here
     margins = np.concatenate([margins for margins, _, _ in chunks])
     parameters = np.concatenate([one for _, _, one in chunks])
     order = np.argsort(margins)
@@ -195,8 +195,8 @@ def _chunks(
     job: Job, draws: Draws
 ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.float32]]]:
     """Of the valid networks: margins, which sets they passed, and parameters."""
-    for first in range(0, job.count, AT_ONCE):
-        some = min(AT_ONCE, job.count - first)
+    for first in range(0, job.networks, AT_ONCE):
+        some = min(AT_ONCE, job.networks - first)
         source = BlockDraws(draws.turn("train"), first, some)
         networks, valid = train(job.design, job.training, job.margin, source)
         kept = networks.select(valid)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
@@ -22,7 +23,7 @@ from sottovoce.studies.olivier2023.accidental.network_batch import (
 POINTS = 1000
 """Of every training and every test."""
 Loss = Literal["bce", "hinge", "squared"]
-LOSSES = {
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "bce": lambda scores, signs: softplus(-signs * scores),
     "hinge": lambda scores, signs: torch.relu(1.0 - signs * scores),
     "squared": lambda scores, signs: (scores - signs) ** 2,

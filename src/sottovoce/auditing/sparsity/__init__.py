@@ -1,0 +1,1 @@
+"""Adversarial sparsity: how far from a random direction the nearest perturbation that works lies."""

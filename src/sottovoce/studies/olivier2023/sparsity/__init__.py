@@ -1,0 +1,1 @@
+"""O4: adversarial sparsity, its plans, its bench and what the thesis printed."""
