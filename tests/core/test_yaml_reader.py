@@ -89,9 +89,7 @@ def test_files_that_hold_no_entries(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"a plan with entries such as 'model: key.*', got none"):
             read(path, text)
     for text in ("a: [", "a: !!python/name:os.system 1", "[" * 5000):
-        with pytest.raises(
-            InputError, match=r"plan.yaml(, line 1)?: expected a plan in YAML, got something else"
-        ):
+        with pytest.raises(InputError, match=r"plan.yaml.*: expected a plan in YAML, got something else"):
             read(path, text)
     path.write_bytes(b"a: \xff")
     with pytest.raises(InputError, match="expected a plan in YAML"):

@@ -13,9 +13,9 @@ from torch import Tensor
 from sottovoce.core.batch import AudioBatch, Lent
 from sottovoce.core.budget import Ball, Budget, NormName
 from sottovoce.core.draws import Draws
+from sottovoce.core.files.settings_check import CheckedSettings
 from sottovoce.core.goal import Become, Goal, JudgedBy, Truth, detect_languages
 from sottovoce.core.quantisation import round_clean, settle
-from sottovoce.core.settings_check import CheckedSettings
 from sottovoce.core.target import (
     Languages,
     Says,

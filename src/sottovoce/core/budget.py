@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.settings_check import CheckedSettings
+from sottovoce.core.files.settings_check import CheckedSettings
 from sottovoce.errors import InputError
 
 NormName = Literal["l2", "linf"]

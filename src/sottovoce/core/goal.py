@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.settings_check import CheckedSettings
+from sottovoce.core.files.settings_check import CheckedSettings
 from sottovoce.core.target import Languages, Says, Target, best_places, shown_name
 from sottovoce.core.text_normaliser import word_errors
 from sottovoce.errors import InputError, UnknownName

@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.settings_check import CheckedSettings
+from sottovoce.core.files.settings_check import CheckedSettings
 from sottovoce.core.target import (
     Capability,
     CtcFrames,

@@ -17,8 +17,8 @@ from sottovoce.core.attack import WITH_A_NORM, Attack
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget
 from sottovoce.core.draws import Draws
+from sottovoce.core.files.settings_check import CheckedSettings
 from sottovoce.core.goal import Goal
-from sottovoce.core.settings_check import CheckedSettings
 from sottovoce.core.target import Target, shown_name
 from sottovoce.errors import InputError
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
+from sottovoce.core.files.settings_check import CheckedSettings
 from sottovoce.core.out_of_memory import out_of_memory
-from sottovoce.core.settings_check import CheckedSettings
 from sottovoce.core.target import (
     Capability,
     CtcFrames,
