@@ -37,7 +37,7 @@ from sottovoce.core.processes import READY, share_cores
 from sottovoce.core.record import EVERY, LOADING, read_records
 from sottovoce.core.target import Target
 from sottovoce.errors import InputError, StoreError
-from sottovoce.targets.open_target import find_devices
+from sottovoce.targets.open_target import find_device, find_devices
 
 WriteClip = Callable[..., None]
 
@@ -211,6 +211,17 @@ def test_cores_are_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [share_cores(number, 3) for number in range(3)] == [(0, 1), (2, 3, 4), (5, 6, 7)]
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {4, 6})
     assert [share_cores(number, 3) for number in range(3)] == [(4,), (6,), (4,)]
+
+
+def test_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert [find_device(name) for name in ("cpu", "cuda", "cuda:1")] == ["cpu", "cuda", "cuda:1"]
+    with pytest.raises(InputError, match="--device cuda:2: torch sees 2 GPUs, cuda:0 to cuda:1 here; use"):
+        find_device("cuda:2")
+    for name in ("gpu", "cuda:x", "cuda:", ""):
+        with pytest.raises(InputError, match=f"--device {name}: expected auto, cpu, cuda or mps."):
+            find_device(name)
 
 
 def test_every_gpu_has_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,8 @@ from sottovoce.targets.open_target import open_target
 
 REFUSED = (
     "corpus 'clips': expected labels that the model has a class for, got others for 3 of 9 clips: left (2), "
-    "right (1). Its classes: down, up. Add --labels skip to run the other 6"
+    'right (1). Its classes: down, up. Add --labels skip (in Python labels="skip") to run the '
+    "other 6"
 )
 
 

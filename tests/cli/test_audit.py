@@ -98,7 +98,7 @@ def test_resume_goes_on_with_the_plan_of_the_folder(
     assert done.exit_code == 0, done.output
     assert path.read_text().splitlines(keepends=True) == whole
     assert "leave them out" in refused("--resume", "run", "--attacks", "pgd")
-    assert "plan.yaml" in refused("--resume", "nowhere")
+    assert "'nowhere' is not the folder of a run: it does not exist" in refused("--resume", "nowhere")
 
 
 def test_labels_without_a_class(mean_model: str, mean_clips: Path, tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_a_preset_is_filled_in(mean_model: str, mean_clips: Path, tmp_path: Path
         (["--engine", "rai"], "did you mean 'ray'"),
         (["--address", "10.0.0.1:6379"], "--engine ray"),
         (["--workers", "0"], "--workers must be at least 1"),
-        (["--seeds", "0,x"], "--seeds expected integers such as 0,1,2"),
+        (["--seeds", "0,x"], "--seeds expected integers separated by commas, such as 0,1,2"),
         (["--seed", "1", "--seeds", "2"], "'seed' or 'seeds'"),
         (["--model", "keyword,keyword"], "twice"),
         (["typo.yaml"], "did you mean 'targets'"),
@@ -294,5 +294,5 @@ def test_an_interrupt_ends_with_130_and_says_how_to_go_on(
     child.send_signal(signal.SIGINT)
     shown, _ = child.communicate(timeout=200)
     assert child.returncode == 130
-    assert "To go on: sottovoce audit --resume run" in shown
+    assert "To continue: sottovoce audit --resume run" in shown
     assert 0 < len(records(tmp_path / "run")) < 6

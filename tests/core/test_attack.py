@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -192,3 +193,37 @@ def test_within() -> None:
     clean = AudioBatch.of([[0.75, -0.75]], 1000)
     assert within(clean, torch.tensor([[0.5, -0.5]])).tolist() == [[0.25, -0.25]]
     assert within(clean, torch.tensor([[-0.5, 0.5]])).tolist() == [[-0.5, 0.5]]
+
+
+@dataclass(frozen=True)
+class Tuned(Attack):
+    """Settings of the plain types, one of them bound to objects that are not checked."""
+
+    steps: int = 1
+    step: float = 0.5
+    level: float | None = None
+    table: Any = None
+
+    def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
+        return torch.zeros_like(clean.waveforms)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"steps": "many"}, "Tuned(steps='many'): expected an integer."),
+        ({"steps": 2.5}, "Tuned(steps=2.5): expected an integer."),
+        ({"steps": None}, "Tuned(steps=None): expected an integer."),
+        ({"step": True}, "Tuned(step=True): expected a number."),
+        ({"level": [1.0]}, "Tuned(level=[1.0]): expected a number or None."),
+    ],
+)
+def test_a_setting_of_a_wrong_type_is_refused(settings: Any, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Tuned(**settings)
+    assert str(caught.value) == message
+
+
+def test_numbers_of_other_libraries_are_settings() -> None:
+    made = Tuned(steps=np.int64(3), step=1, level=np.float32(0.5), table=["anything"])  # type: ignore[arg-type]
+    assert (made.steps, made.step, made.level) == (3, 1, 0.5)

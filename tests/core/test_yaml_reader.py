@@ -83,13 +83,13 @@ def test_merged_keys_may_be_said_again(tmp_path: Path) -> None:
 
 def test_files_that_hold_no_entries(tmp_path: Path) -> None:
     path = tmp_path / "plan.yaml"
-    with pytest.raises(InputError, match=r"plan.yaml: expected a plan file, got No such file or directory"):
+    with pytest.raises(InputError, match=r"plan.yaml: expected a plan file, got no such file"):
         read_yaml(path, "a plan", "model: keyword")
     for text in ("- a list", "just words", ""):
         with pytest.raises(InputError, match=r"a plan with entries such as 'model: key.*', got none"):
             read(path, text)
     for text in ("a: [", "a: !!python/name:os.system 1", "[" * 5000):
-        with pytest.raises(InputError, match=r"plan.yaml: expected a plan in YAML, got something else"):
+        with pytest.raises(InputError, match=r"plan.yaml.*: expected a plan in YAML, got something else"):
             read(path, text)
     path.write_bytes(b"a: \xff")
     with pytest.raises(InputError, match="expected a plan in YAML"):

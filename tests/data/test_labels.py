@@ -60,8 +60,8 @@ def test_all_labels_without_a_class_are_told_at_once() -> None:
         settle_labels(corpus, classifier(["yes", "no", "unknown"]))
     assert str(caught.value) == (
         "corpus 'words': expected labels that the model has a class for, got others for 7 of 10 clips: cat "
-        "(4), _background_noise_ (2), bird (1). Its classes: no, unknown, yes. Add --labels skip to run the "
-        "other 3, or give other labels in a CSV with the columns path and label."
+        "(4), _background_noise_ (2), bird (1). Its classes: no, unknown, yes. Add --labels skip (in Python "
+        'labels="skip") to run the other 3, or give other labels in a CSV with the columns path and label.'
     )
 
 

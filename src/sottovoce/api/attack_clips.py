@@ -140,4 +140,9 @@ def _batch(
         clips = open_data(clips, model=target)
     if isinstance(clips, Corpus):
         clips = Clips(clips)
+    if not isinstance(clips, Clips):
+        raise InputError(
+            "attack expected clips as what open_data(...) returned, a text such as 'embedded', or an "
+            f"AudioBatch such as sv.AudioBatch.of(waveforms, sample_rate), got {type(clips).__name__}."
+        )
     return clips.batch(target.sample_rate), clips.labels, clips.facts

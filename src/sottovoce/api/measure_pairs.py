@@ -125,7 +125,7 @@ def load_pair(paths: Paths, *, align: bool) -> MeasuredPair:
     if rates[0] != rates[1] and not align:
         raise InputError(
             f"{paths.name}: expected two clips at one rate, got {rates[0]} and {rates[1]} Hz; resample one, "
-            "or give --align."
+            "or give --align (in Python align=True)."
         )
     # Only resampling can give more samples than the files have.
     longest = math.inf if rates[0] == rates[1] else LONGEST_SECONDS
@@ -141,7 +141,7 @@ def load_pair(paths: Paths, *, align: bool) -> MeasuredPair:
     if lengths[0] != lengths[1]:
         raise InputError(
             f"{paths.name}: expected clips of one length, got {lengths[0]} and {lengths[1]} samples; cut "
-            "one, or give --align."
+            "one, or give --align (in Python align=True)."
         )
     return MeasuredPair(paths.name, clips[0], clips[1], None, notes)
 
@@ -257,7 +257,12 @@ def _audio_files(folder: Path) -> dict[str, Path]:
 def _rate(path: Path) -> int:
     import soundfile
 
+    if not path.exists():
+        raise InputError(f"{path}: expected an audio file, got no such file; check the path.")
     try:
         return int(soundfile.info(path).samplerate)
     except (OSError, soundfile.LibsndfileError) as error:
-        raise InputError(f"expected an audio file, got {str(path)!r} ({error}); check the path.") from None
+        reason = str(error).rpartition(": ")[2].rstrip(".")
+        raise InputError(
+            f"{path}: expected an audio file such as WAV, FLAC, Ogg or MP3, got: {reason}."
+        ) from None

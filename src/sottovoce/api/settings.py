@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sottovoce.auditing.plan.plan_grid import Grid
 
 ENGINES = ("local", "ray")
-_LISTS = ("attacks", "goals", "defenses", "metrics", "attackers")
+LISTS = ("attacks", "goals", "defenses", "metrics", "attackers")
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,10 @@ class Way:
             )
         if self.workers is not None and self.workers < 1:
             raise InputError(f"--workers must be at least 1, got {self.workers}.")
+        if self.engine == "local" and self.device not in ("auto", "cpu"):
+            from sottovoce.targets.open_target import find_device
+
+            find_device(self.device)
 
     @property
     def inline(self) -> bool:
@@ -82,7 +86,7 @@ def lay_over(file: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, A
     from sottovoce.registry.part_text import split_list
 
     given = {key: value for key, value in options.items() if value is not None or key == "bits"}
-    given |= {key: split_list(given[key]) for key in _LISTS if isinstance(given.get(key), str)}
+    given |= {key: split_list(given[key]) for key in LISTS if isinstance(given.get(key), str)}
     replaced = set(given)
     if "model" in given:
         model = given.pop("model")
@@ -144,7 +148,9 @@ def parse_snr(text: str) -> list[str]:
     try:
         levels = [level for item in text.split(",") if item for level in _levels(item)]
     except ValueError:
-        raise InputError(f"--snr expected decibels such as 20,40 or 20:60:10, got {text!r}.") from None
+        raise InputError(
+            f"--snr expected decibels such as 20,40, or low:high:step such as 20:60:10, got {text!r}."
+        ) from None
     return [f"snr(db={level:g})" for level in levels]
 
 
@@ -163,7 +169,9 @@ def parse_seeds(text: str | None) -> list[int] | None:
     try:
         return [int(item) for item in text.split(",") if item.strip()]
     except ValueError:
-        raise InputError(f"--seeds expected integers such as 0,1,2, got {text!r}.") from None
+        raise InputError(
+            f"--seeds expected integers separated by commas, such as 0,1,2, got {text!r}."
+        ) from None
 
 
 def _levels(item: str) -> list[float]:

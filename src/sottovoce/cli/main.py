@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+from itertools import takewhile
+from typing import Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand
 
 from sottovoce import __version__
+from sottovoce.api.settings import LISTS
 from sottovoce.cli.audit import audit
 from sottovoce.cli.leaderboard import app as leaderboard
 from sottovoce.cli.listen import app as listen
@@ -22,7 +26,42 @@ from sottovoce.cli.study_verbs import app as study
 from sottovoce.cli.table import table
 from sottovoce.cli.train import app as train
 from sottovoce.cli.view import view
-from sottovoce.errors import DamagedFile, SottovoceError, StoreError
+from sottovoce.errors import DamagedFile, InputError, SottovoceError, StoreError
+
+SEVERAL = {*LISTS, "model", "snr", "audible", "budgets", "seeds"}
+"""Options that take several values joined by commas."""
+NUMBERS = {"integer": "an integer", "number": "a number", "float": "a number"}
+
+
+class OptionsOnce(TyperCommand):
+    """A verb that refuses an option that is given twice; Typer would drop all but the last."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        given = _given(args)
+        for option, values in given.items():
+            if len(values) > 1:
+                joined = f"{option} {','.join(values)}"
+                way = joined if option[2:] in SEVERAL else f"{option} {values[-1]}".strip()
+                raise InputError(f"{option} is given {len(values)} times; give it once: {way}")
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            option = error.param.opts[0] if error.param else ""
+            wanted = [NUMBERS[word] for word in NUMBERS if word in error.message]
+            if option not in given or not wanted:
+                raise
+            raise InputError(f"{option} {given[option][0]}: expected {wanted[0]}.") from None
+
+
+def _given(args: list[str]) -> dict[str, list[str]]:
+    """The values of each option in a command line."""
+    found: dict[str, list[str]] = {}
+    for word, after in takewhile(lambda pair: pair[0] != "--", zip(args, [*args[1:], ""], strict=True)):
+        if word.startswith("--"):
+            option, equals, value = word.partition("=")
+            found.setdefault(option, []).append(value if equals else after)
+    return found
+
 
 app = typer.Typer(
     help="Audit speech models: attack them, measure what was added and whether a person would hear it, and "
@@ -33,12 +72,12 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(audit)
-app.command()(certify)
-app.command()(sparsity)
+app.command(cls=OptionsOnce)(audit)
+app.command(cls=OptionsOnce)(certify)
+app.command(cls=OptionsOnce)(sparsity)
 app.command()(view)
 app.command()(table)
-app.command()(measure)
+app.command(cls=OptionsOnce)(measure)
 app.command(name="parts")(parts)
 app.add_typer(leaderboard, name="leaderboard")
 app.add_typer(study, name="study")

@@ -13,6 +13,7 @@ from torch import Tensor
 from sottovoce.core.batch import AudioBatch, Lent
 from sottovoce.core.budget import Ball, Budget, NormName
 from sottovoce.core.draws import Draws
+from sottovoce.core.files.settings_check import CheckedSettings
 from sottovoce.core.goal import Become, Goal, JudgedBy, Truth, detect_languages
 from sottovoce.core.quantisation import round_clean, settle
 from sottovoce.core.target import (
@@ -31,6 +32,7 @@ Sight = Literal["gradient", "scores", "decisions", "nothing"]
 """What an attack observes of a target, from the most to the least."""
 Chance = Callable[[AudioBatch, Sequence[str]], Tensor]
 WITH_A_NORM = "a budget with a norm, such as snr(db=30), dbmax(db=-20), l2(eps=0.1) or linf(eps=0.01)"
+A_BUDGET = "a budget, such as snr(db=30), linf(eps=0.01) or audible(p=0.25)"
 SLACK = 1e-6
 """Tolerance, as a share of the budget, when a finished example is measured again: on a GPU the last digits of
 a sum vary."""
@@ -87,7 +89,7 @@ class Trial:
         return self.adversarial.waveforms - self.clean.waveforms
 
 
-class Attack(ABC):
+class Attack(CheckedSettings, ABC):
     """An attack that perturbs each clip by itself. A subclass is a frozen dataclass that writes `perturb`.
 
     `perturb` returns a perturbation `(batch, time)`. Calling the attack does the rest: it projects onto the
@@ -205,6 +207,7 @@ class Attack(ABC):
         if not isinstance(budget, self.budgets):
             kinds = " or ".join(kind.__name__ for kind in self.budgets)
             needed = WITH_A_NORM if self.budgets == (Ball,) else f"a budget of kind {kinds}"
+            needed = needed if isinstance(budget, Budget) or self.budgets == (Ball,) else A_BUDGET
             raise InputError(f"{shown_name(self)} needs {needed}, got {budget}.")
         if isinstance(budget, Ball) and budget.norm not in self.norms:
             raise InputError(

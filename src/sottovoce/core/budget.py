@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
+from sottovoce.core.files.settings_check import CheckedSettings
 from sottovoce.errors import InputError
 
 NormName = Literal["l2", "linf"]
@@ -18,7 +19,7 @@ NormName = Literal["l2", "linf"]
 SILENCE = 0.5 / 32768
 
 
-class Budget(ABC):
+class Budget(CheckedSettings, ABC):
     """How much an attack may change each clip: a set of allowed perturbations `delta (batch, time)`.
 
     Shipped are `sv.budgets.Snr`, `L2`, `LInf`, `DbMax` and `Audible`. A subclass says how large a

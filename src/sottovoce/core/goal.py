@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
+from sottovoce.core.files.settings_check import CheckedSettings
 from sottovoce.core.target import Languages, Says, Target, best_places, shown_name
 from sottovoce.core.text_normaliser import word_errors
 from sottovoce.errors import InputError, UnknownName
@@ -49,7 +50,7 @@ class Truth:
 
 
 @dataclass(frozen=True)
-class Goal(ABC):
+class Goal(CheckedSettings, ABC):
     """What an attack tries to reach: an objective to maximise, and a test for success.
 
     Shipped are `sv.goals.Evade`, `Force`, `ForceNearest`, `Prefix` and `Language`. Before an attack a goal is

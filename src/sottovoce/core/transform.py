@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
+from sottovoce.core.files.settings_check import CheckedSettings
 from sottovoce.core.target import (
     Capability,
     CtcFrames,
@@ -30,7 +31,7 @@ from sottovoce.core.target import (
 from sottovoce.errors import InputError
 
 
-class Transform(ABC):
+class Transform(CheckedSettings, ABC):
     """A defense, a codec or a channel: the same clips with other samples. A subclass writes `apply`.
 
     Lengths stay as they are. Wrap a step without a useful gradient, such as rounding, so that attacks can go

@@ -17,6 +17,7 @@ from sottovoce.core.attack import WITH_A_NORM, Attack
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget
 from sottovoce.core.draws import Draws
+from sottovoce.core.files.settings_check import CheckedSettings
 from sottovoce.core.goal import Goal
 from sottovoce.core.target import Target, shown_name
 from sottovoce.errors import InputError
@@ -89,7 +90,7 @@ def check_norm(attack: UniversalAttack, budget: Budget) -> None:
         raise InputError(f"{shown_name(attack)} needs {WITH_A_NORM}, got {budget}.")
 
 
-class UniversalAttack(ABC):
+class UniversalAttack(CheckedSettings, ABC):
     """An attack fitted on a set of clips. A subclass is a frozen dataclass that writes `fit`."""
 
     name: ClassVar[str] = ""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
+from sottovoce.core.files.settings_check import CheckedSettings
 from sottovoce.core.out_of_memory import out_of_memory
 from sottovoce.core.target import (
     Capability,
@@ -88,7 +89,7 @@ class Passes:
         return check_scores(total / self.count, self.batch.ids, frames), frames
 
 
-class Vote(ABC):
+class Vote(CheckedSettings, ABC):
     """How several random passes become one answer. A subclass is a frozen dataclass that writes `elect`.
 
     `passes.texts()` gives what each pass said, `passes.mean_scores()` the averaged class scores. A vote

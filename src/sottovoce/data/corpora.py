@@ -136,8 +136,8 @@ def of_lines(
     missing = absent(entries)
     if missing:
         raise InputError(
-            f"{path}: expected files at all {len(entries)} paths, got {len(missing)} without one "
-            f"({some(missing)}); paths count from the folder of {Path(path).name}."
+            f"{path}: no such file at {len(missing)} of {len(entries)} paths ({some(missing)}); write paths "
+            f"relative to the folder of {Path(path).name}."
         )
     return Corpus(name, tuple(entries), note)
 
@@ -237,8 +237,8 @@ def id_of(file: Path, root: Path) -> str:
 
 def inventory(root: Path) -> str:
     """What is in a folder, in a few words."""
-    kinds = Counter("folders" if one.is_dir() else f"{one.suffix or 'other'} files" for one in _visible(root))
-    return ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(4)) or "nothing"
+    kinds = Counter("folder" if one.is_dir() else f"{one.suffix or 'other'} file" for one in _visible(root))
+    return ", ".join(f"{n} {kind}{'s' if n > 1 else ''}" for kind, n in kinds.most_common(4)) or "nothing"
 
 
 def _left_out(root: Path, classes: list[Path]) -> str:

@@ -99,7 +99,8 @@ def _refuse(corpus: Corpus, target: Target, unknown: Counter[str]) -> InputError
     wanted = "labels that the model has a class for" if classes else "texts that the model can write"
     known = f" Its classes: {_some(target.capability(Scores).classes)}." if target.offers(Scores) else ""
     left = len(corpus) - unknown.total()
-    skip = f"Add --labels skip to run the other {left}, or give" if left else "Give"
+    way = '--labels skip (in Python labels="skip")'
+    skip = f"Add {way} to run the other {left}, or give" if left else "Give"
     return InputError(
         f"corpus {corpus.name!r}: expected {wanted}, got others for {unknown.total()} of {len(corpus)} "
         f"clips: {_listed(unknown)}.{known} {skip} other labels in a CSV with the columns path and label."

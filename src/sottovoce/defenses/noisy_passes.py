@@ -169,7 +169,7 @@ def certified_sigma(transforms: Sequence[Transform]) -> float:
         reason = "it leaves low frequencies without noise, so that next to no L2 radius could be certified"
     else:
         reason = "the noise is what certifies"
-    got = "no defense" if noise is None else type(noise).__name__
+    got = "none" if noise is None else type(noise).__name__
     raise InputError(
         f"a certificate needs a defense that begins with gaussian(sigma=...), got {got}: {reason}; write "
         "gaussian(sigma=0.01) first."

@@ -155,12 +155,24 @@ def declared_classes(model: str) -> tuple[type[Target], ...]:
 
 
 def find_device(name: str = "auto") -> str:
-    """The device to run on: the one asked for, or with "auto" the fastest there is."""
+    """The device to run on, if this machine has it; with "auto" the fastest there is."""
     if name != "auto":
+        _check_device(name)
         return name
     if torch.cuda.is_available():
         return "cuda"
     return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def _check_device(name: str) -> None:
+    kind, colon, number = name.partition(":")
+    if kind not in ("cpu", "cuda", "mps") or (colon and not number.isdecimal()):
+        raise InputError(f"--device {name}: expected auto, cpu, cuda or mps.")
+    gpus = torch.cuda.device_count() if kind == "cuda" and torch.cuda.is_available() else 0
+    if kind == "cpu" or (kind == "mps" and torch.backends.mps.is_available()) or int(number or 0) < gpus:
+        return
+    has = f"{gpus} GPU{'s' if gpus > 1 else ''}, cuda:0 to cuda:{gpus - 1}" if gpus else "no GPU"
+    raise InputError(f"--device {name}: torch sees {has} here; use --device {'cuda' if gpus else 'cpu'}.")
 
 
 def find_devices() -> tuple[str, ...]:

@@ -115,9 +115,9 @@ class RunFolder:
             return remark
         if known != hash_manifest(now):
             before: Manifest = read_corpus(self.path) if kept.exists() else {}
-            mended = {**before, **{clip: now[clip] for clip in unread if clip in before and clip in now}}
-            if not before or mended != now:
-                raise refuse(corpus, tell_changes(mended, now) if before else "")
+            repaired = {**before, **{clip: now[clip] for clip in unread if clip in before and clip in now}}
+            if not before or repaired != now:
+                raise refuse(corpus, tell_changes(repaired, now) if before else "")
             _write(kept, orjson.dumps(now))
             _write(self.path / ABOUT, _pretty({**about, "corpus": hash_manifest(now)}))
         return ""

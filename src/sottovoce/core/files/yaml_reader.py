@@ -116,10 +116,10 @@ def read_yaml(path: Path, what: str, example: str, loader: type[StrictLoader] = 
     """The entries of a file. what: what it should be, such as "a plan"; example: an entry, for messages."""
     try:
         return parse_entries(path.read_text(encoding="utf-8"), path, what, example, loader)
+    except FileNotFoundError:
+        raise InputError(f"{path}: expected {what} file, got no such file; check the path.") from None
     except OSError as error:
-        raise InputError(
-            f"{path}: expected {what} file, got {error.strerror or error}; check the path."
-        ) from None
+        raise InputError(f"{path}: cannot read {what}: {error.strerror or error}; check the path.") from None
     except UnicodeDecodeError as error:
         raise _no_yaml(path, what, error) from None
 
@@ -195,8 +195,12 @@ def _lines(node: yaml.Node) -> dict[Place, int]:
 
 
 def _no_yaml(path: Path, what: str, error: Exception) -> InputError:
-    reason = " ".join(str(error).split())
-    return InputError(f"{path}: expected {what} in YAML, got something else ({reason}); check the file.")
+    mark = getattr(error, "problem_mark", None)
+    line = f", line {mark.line + 1}" if mark else ""
+    reason = getattr(error, "problem", None) or " ".join(str(error).split())
+    return InputError(
+        f"{path}{line}: expected {what} in YAML, got something else ({reason}); check the colons and spaces."
+    )
 
 
 def _short(value: Any) -> str:

@@ -263,8 +263,8 @@ def _meets(value: str | float | None, sign: str, wanted: str) -> bool:
             return value is not None and OPERATORS[sign](float(value), float(wanted))
         except ValueError:
             raise InputError(
-                f"--where: expected numbers around {sign}, got {value!r} {sign} {wanted!r}; compare texts "
-                "with =."
+                f"--where ...{sign}{wanted}: {sign} compares numbers, got {value!r} and {wanted!r}; compare "
+                "texts with =."
             ) from None
     same = str(value) == wanted
     if isinstance(value, float):

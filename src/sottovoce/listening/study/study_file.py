@@ -229,7 +229,8 @@ def make_study(content: Mapping[str, Any], place: str = "study") -> ListeningStu
         if first["type"] != "value_error":
             what = f"{expected(first)}, got {_short(first['input'])}"
         at = f" (line {line})" if line is not None else ""
-        raise InputError(f"{place}{', ' if where else ''}{where}: {what.rstrip('.')}{at}.") from None
+        end = "" if what.endswith("?") and not at else "."
+        raise InputError(f"{place}{', ' if where else ''}{where}: {what.rstrip('.')}{at}{end}") from None
 
 
 class Loader(StrictLoader):

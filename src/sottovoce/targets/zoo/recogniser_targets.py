@@ -80,13 +80,18 @@ def deepspeech2(
     weights: path of a safetensors file.
     maps, layers, width: its size.
     """
+    if not Path(weights).is_file():
+        raise InputError(
+            f"deepspeech2:{weights}: expected a file of weights, got no such file; check the path."
+        )
     module = DeepSpeech2(DeepSpeech2Size(maps=maps, layers=layers, width=width))
     try:
         module.load_state_dict(safetensors.torch.load_file(weights))
     except (OSError, RuntimeError, safetensors.SafetensorError) as problem:
         raise InputError(
             f"expected the weights of a Deep Speech 2 with {maps} maps and {layers} layers of width {width}, "
-            f"got {weights!r} ({str(problem).splitlines()[0]}); check the path, and give the file's own size."
+            f"got {weights!r} ({str(problem).splitlines()[0]}); give the file's own size: "
+            "'deepspeech2(weights=FILE, maps=..., layers=..., width=...)'."
         ) from problem
     module = module.requires_grad_(False).to(device).eval()
     return LetterCtc(module, frame_seconds=0.02, shortest=WINDOW, beams=beams)
