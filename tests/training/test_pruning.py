@@ -21,7 +21,7 @@ from sottovoce.targets.zoo.keyword_cnn import KeywordCnn, load
 from sottovoce.training.learner import ClassLearner, apart
 from sottovoce.training.pruning.linear_redundancy import choose, fold_onto, listen, novel_use, prune_link
 from sottovoce.training.pruning.prunable_chain import (
-    Link,
+    PrunableLayer,
     find_links,
     layer_of,
     resize,
@@ -49,7 +49,7 @@ def passes(module: nn.Module, clips: Tensor, classes: int) -> list[Callable[[], 
     return [lambda: functional.cross_entropy(module(clips), truth, reduction="none")]
 
 
-def pruned(module: nn.Module, link: Link, heard: Tensor, count: int = 1) -> nn.Module:
+def pruned(module: nn.Module, link: PrunableLayer, heard: Tensor, count: int = 1) -> nn.Module:
     return prune_link(module, link, passes(module, heard, 2), count)
 
 
@@ -75,9 +75,9 @@ def test_a_fold_by_hand() -> None:
         net[0].weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 3.0]]))
         net[1].weight.copy_(torch.tensor([[1.0, 10.0, 100.0]]))
     heard = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [2.0, -1.0]])
-    readings = listen(net, Link("0", "1"), [lambda: net(heard)[:, 0]])
+    readings = listen(net, PrunableLayer("0", "1"), [lambda: net(heard)[:, 0]])
     # Any one of the three could go, for each is a combination of the two others: this is the last one.
-    small = without_neurons(net, Link("0", "1"), (0, 1), fold_onto(readings, (0, 1)))
+    small = without_neurons(net, PrunableLayer("0", "1"), (0, 1), fold_onto(readings, (0, 1)))
     torch.testing.assert_close(small[1].weight, torch.tensor([[201.0, 310.0]]))
     torch.testing.assert_close(small[0].weight, torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
     torch.testing.assert_close(small(heard), net(heard))
@@ -89,7 +89,7 @@ def test_linear_to_linear() -> None:
     with torch.no_grad():
         net[0].weight[4] = net[0].weight[1] - 0.5 * net[0].weight[2]
         net[0].bias[4] = net[0].bias[1] - 0.5 * net[0].bias[2] + 7.0
-    small = pruned(net, Link("0", "1"), torch.randn(64, 8))
+    small = pruned(net, PrunableLayer("0", "1"), torch.randn(64, 8))
     assert width_of(small, "0") == 5
     assert small[0].out_features == small[1].in_features == 5
     assert largest_change(net, small, (8,)) < CLOSE
@@ -98,10 +98,10 @@ def test_linear_to_linear() -> None:
 def test_behind_a_relu_a_multiple_is_redundant() -> None:
     net = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 3)).eval()
     copy_neuron(net[0], 5, of=0, times=3.0)
-    readings = listen(net, Link("0", "2"), passes(net, torch.randn(64, 8), 3))
+    readings = listen(net, PrunableLayer("0", "2"), passes(net, torch.randn(64, 8), 3))
     useful = novel_use(readings, range(6))
     assert set(useful.argsort()[:2].tolist()) == {0, 5}
-    assert largest_change(net, pruned(net, Link("0", "2"), torch.randn(64, 8)), (8,)) < CLOSE
+    assert largest_change(net, pruned(net, PrunableLayer("0", "2"), torch.randn(64, 8)), (8,)) < CLOSE
 
 
 def test_behind_a_relu_a_sum_is_not() -> None:
@@ -111,9 +111,9 @@ def test_behind_a_relu_a_sum_is_not() -> None:
         net[0].weight[2] = net[0].weight[0] + net[0].weight[1]
         net[0].bias[2] = net[0].bias[0] + net[0].bias[1]
         net[2].weight.fill_(1.0).mul_(torch.tensor([[1.0], [-1.0]]))
-    useful = novel_use(listen(net, Link("0", "2"), passes(net, torch.randn(64, 8), 2)), range(3))
+    useful = novel_use(listen(net, PrunableLayer("0", "2"), passes(net, torch.randn(64, 8), 2)), range(3))
     assert float(useful.min()) > 1e-3
-    assert largest_change(net, pruned(net, Link("0", "2"), torch.randn(64, 8)), (8,)) > 1e-2
+    assert largest_change(net, pruned(net, PrunableLayer("0", "2"), torch.randn(64, 8)), (8,)) > 1e-2
 
 
 def test_a_neuron_that_never_changes_goes_into_the_bias() -> None:
@@ -121,7 +121,7 @@ def test_a_neuron_that_never_changes_goes_into_the_bias() -> None:
     with torch.no_grad():
         net[0].weight[2] = 0.0
         net[0].bias[2] = 1.5
-    small = pruned(net, Link("0", "2"), torch.randn(64, 8))
+    small = pruned(net, PrunableLayer("0", "2"), torch.randn(64, 8))
     assert largest_change(net, small, (8,)) < CLOSE
     torch.testing.assert_close(small[2].bias, net[2].bias + 1.5 * net[2].weight[:, 2])
 
@@ -165,7 +165,7 @@ def test_conv_to_conv(padding: int) -> None:
     """Through batch norm, ReLU and max pooling, with zeros around the maps and without."""
     net = conv_net(padding)
     twin_map(net, 3, of=1, times=2.0)
-    link = Link("0", "4", ("1",))
+    link = PrunableLayer("0", "4", ("1",))
     small = pruned(net, link, torch.randn(32, 2, 8, 8))
     assert width_of(small, "0") == 5
     assert len(small[1].running_mean) == small[1].num_features == small[4].in_channels == 5
@@ -175,7 +175,7 @@ def test_conv_to_conv(padding: int) -> None:
 def test_conv_to_flatten_to_linear() -> None:
     net = conv_net()
     copy_neuron(net[4], 4, of=2, times=0.25)
-    small = pruned(net, Link("4", "8"), torch.randn(32, 2, 8, 8))
+    small = pruned(net, PrunableLayer("4", "8"), torch.randn(32, 2, 8, 8))
     assert small[8].weight.shape == (3, 4 * 16)
     assert largest_change(net, small, (2, 8, 8)) < CLOSE
 
@@ -188,7 +188,9 @@ def test_a_constant_map_folds_where_nothing_is_padded() -> None:
         with torch.no_grad():
             net[0].weight[2], net[1].weight[2], net[1].bias[2] = 0.0, 0.0, 0.8
         changes.append(
-            largest_change(net, pruned(net, Link("0", "4", ("1",)), torch.randn(32, 2, 8, 8)), (2, 8, 8))
+            largest_change(
+                net, pruned(net, PrunableLayer("0", "4", ("1",)), torch.randn(32, 2, 8, 8)), (2, 8, 8)
+            )
         )
     assert changes[0] < CLOSE < changes[1]
 
@@ -198,7 +200,7 @@ def test_a_multiple_is_redundant_whatever_its_size(times: float, of: int, seed: 
     torch.manual_seed(seed)
     net = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 3)).eval()
     copy_neuron(net[0], 5, of=of, times=times)
-    small = pruned(net, Link("0", "2"), torch.randn(64, 6))
+    small = pruned(net, PrunableLayer("0", "2"), torch.randn(64, 6))
     assert largest_change(net, small, (6,)) < 1e-4
 
 
@@ -206,7 +208,7 @@ def test_of_two_twins_one_stays() -> None:
     """With one gone the other is novel: what goes next is something else."""
     net = nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 3)).eval()
     copy_neuron(net[0], 3, of=0, times=1.0)
-    choice = choose(listen(net, Link("0", "2"), passes(net, torch.randn(64, 8), 3)), 2)
+    choice = choose(listen(net, PrunableLayer("0", "2"), passes(net, torch.randn(64, 8), 3)), 2)
     assert not {0, 3} <= set(choice.kept)
     assert choice.scores[0] < 1e-6 < choice.scores[1]
 
@@ -214,7 +216,7 @@ def test_of_two_twins_one_stays() -> None:
 def test_the_module_itself_stays_as_it_was() -> None:
     net = conv_net().train()
     before = {name: value.clone() for name, value in net.state_dict().items()}
-    pruned(net, Link("0", "4", ("1",)), torch.randn(16, 2, 8, 8), 3)
+    pruned(net, PrunableLayer("0", "4", ("1",)), torch.randn(16, 2, 8, 8), 3)
     assert net.training and net[1].training
     for name, value in net.state_dict().items():
         torch.testing.assert_close(value, before[name])
@@ -259,15 +261,18 @@ class Twice(Own):
 def test_chains_are_found_however_they_are_written() -> None:
     net = conv_net()
     links = find_links(net, lambda: net(torch.randn(2, 2, 8, 8)))
-    assert links == [Link("0", "4", ("1",)), Link("4", "8")]
+    assert links == [PrunableLayer("0", "4", ("1",)), PrunableLayer("4", "8")]
     own = Own()
     assert find_links(own, lambda: own(torch.randn(2, 1, 6, 6))) == [
-        Link("early", "late"),
-        Link("late", "out"),
+        PrunableLayer("early", "late"),
+        PrunableLayer("late", "out"),
     ]
     keyword = KeywordCnn()
     heard = torch.rand(2, 16_000) - 0.5
-    assert find_links(keyword, lambda: keyword(heard)) == [Link("first", "second"), Link("second", "output")]
+    assert find_links(keyword, lambda: keyword(heard)) == [
+        PrunableLayer("first", "second"),
+        PrunableLayer("second", "output"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -403,7 +408,7 @@ def test_recipes_are_checked(wrong: dict[str, float], told: str) -> None:
 
 def test_weights_of_another_size_go_into_a_module() -> None:
     net = conv_net()
-    small = pruned(net, Link("0", "4", ("1",)), torch.randn(16, 2, 8, 8), 3)
+    small = pruned(net, PrunableLayer("0", "4", ("1",)), torch.randn(16, 2, 8, 8), 3)
     again = conv_net()
     resize(again, small.state_dict())
     heard = torch.randn(4, 2, 8, 8)
@@ -414,7 +419,7 @@ def test_weights_of_another_size_go_into_a_module() -> None:
 def test_a_pruned_keyword_model_opens(tmp_path: Path) -> None:
     full = load()
     heard = torch.rand(4, 16_000) - 0.5
-    small = pruned(full, Link("second", "output"), heard, 60)
+    small = pruned(full, PrunableLayer("second", "output"), heard, 60)
     path = tmp_path / "model.safetensors"
     safetensors.torch.save_file(
         {name: value.contiguous() for name, value in small.state_dict().items()}, path

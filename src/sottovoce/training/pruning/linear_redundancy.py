@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from sottovoce.errors import InputError
 from sottovoce.training.pruning.prunable_chain import (
-    Link,
+    PrunableLayer,
     folds_constants,
     layer_of,
     width_of,
@@ -62,7 +62,7 @@ class Readings:
 
 @final
 @dataclass(frozen=True)
-class Choice:
+class KeptNeurons:
     """Which neurons stay, and how all are made of these.
 
     fold: `(neurons, kept + 1)`, see `without_neurons`. scores: of the neurons that were dropped, in order.
@@ -73,13 +73,13 @@ class Choice:
     scores: tuple[float, ...] = ()
 
 
-def prune_link(module: nn.Module, link: Link, passes: Sequence[Pass], count: int) -> nn.Module:
+def prune_link(module: nn.Module, link: PrunableLayer, passes: Sequence[Pass], count: int) -> nn.Module:
     """A copy of the module without the `count` least useful neurons of a layer. The passes hear `module`."""
     choice = choose(listen(module, link, passes), count)
     return without_neurons(module, link, choice.kept, choice.fold)
 
 
-def listen(module: nn.Module, link: Link, passes: Sequence[Pass]) -> Readings:
+def listen(module: nn.Module, link: PrunableLayer, passes: Sequence[Pass]) -> Readings:
     """What the neurons of a layer say, and what use the loss makes of it."""
     neurons, reader = width_of(module, link.layer), layer_of(module, link.reader)
     heard: list[Tensor] = []
@@ -114,7 +114,7 @@ def listen(module: nn.Module, link: Link, passes: Sequence[Pass]) -> Readings:
     return Readings(gram, torch.cat(uses), folds_constants(reader))
 
 
-def choose(readings: Readings, count: int) -> Choice:
+def choose(readings: Readings, count: int) -> KeptNeurons:
     """Drop neurons one by one: what the others say of one is judged anew each time."""
     kept = list(range(readings.neurons))
     scores = []
@@ -123,7 +123,7 @@ def choose(readings: Readings, count: int) -> Choice:
         least = int(useful.argmin())
         scores.append(float(useful[least]))
         del kept[least]
-    return Choice(tuple(kept), fold_onto(readings, kept), tuple(scores))
+    return KeptNeurons(tuple(kept), fold_onto(readings, kept), tuple(scores))
 
 
 def novel_use(readings: Readings, kept: Sequence[int]) -> Tensor:

@@ -39,7 +39,7 @@ APART = RESHAPES | AVERAGES | {
 
 @final
 @dataclass(frozen=True)
-class Link:
+class PrunableLayer:
     """A layer whose neurons (of a convolution: feature maps) can go, and the layer that reads them.
 
     layer, reader: names of modules. norms: batch norms between them.
@@ -50,7 +50,7 @@ class Link:
     norms: tuple[str, ...] = ()
 
 
-def find_links(module: nn.Module, run: Callable[[], object]) -> list[Link]:
+def find_links(module: nn.Module, run: Callable[[], object]) -> list[PrunableLayer]:
     """The links of a chain, from the first layer to the last; raises where the layers form no chain.
 
     run: lets the module, in evaluation mode, hear an example.
@@ -93,7 +93,7 @@ def folds_constants(reader: Layer) -> bool:
     return padding == "valid" if isinstance(padding, str) else not any(padding)
 
 
-def without_neurons(module: nn.Module, link: Link, kept: Sequence[int], fold: Tensor) -> nn.Module:
+def without_neurons(module: nn.Module, link: PrunableLayer, kept: Sequence[int], fold: Tensor) -> nn.Module:
     """A copy of the module where a layer has only the neurons `kept`.
 
     fold: `(neurons, kept + 1)`: what is read of neuron k is taken for `sum_j fold[k, j] read[kept[j]]` and a
@@ -171,7 +171,7 @@ class _Watch(TorchFunctionMode):
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self._owners = {id(value): name for name, value in _owned(module)}
-        self._links: list[Link] = []
+        self._links: list[PrunableLayer] = []
         self._met: list[str] = []
         self._norms: list[str] = []
         # What layers before the last one have said, and what has become of the last one's.
@@ -180,7 +180,7 @@ class _Watch(TorchFunctionMode):
         self._width = 0
         self._mixed = ""
 
-    def chain(self) -> list[Link]:
+    def chain(self) -> list[PrunableLayer]:
         if not self._links:
             _refuse("a layer behind another one", " and ".join(map(repr, self._met)) or "no layer")
         return self._links
@@ -222,7 +222,7 @@ class _Watch(TorchFunctionMode):
             _refuse(f"{name!r} to read what {last!r} says", "it reading something else")
         if self._mixed:
             _refuse(f"neurons to be treated one by one between {last!r} and {name!r}", repr(self._mixed))
-        self._links.append(Link(last, name, tuple(self._norms)))
+        self._links.append(PrunableLayer(last, name, tuple(self._norms)))
 
     def _between(self, name: str, owner: str, heard: list[Tensor], out: Tensor) -> None:
         now = self._now[-1]

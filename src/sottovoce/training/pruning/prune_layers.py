@@ -34,7 +34,7 @@ from sottovoce.training.hardening import Hardening
 from sottovoce.training.learner import Learner
 from sottovoce.training.loop import CHECKPOINT, REPORT, WEIGHTS, fit
 from sottovoce.training.pruning.linear_redundancy import Pass, prune_link
-from sottovoce.training.pruning.prunable_chain import Link, find_links, resize, weights_in, width_of
+from sottovoce.training.pruning.prunable_chain import PrunableLayer, find_links, resize, weights_in, width_of
 from sottovoce.training.recipe import Data, TrainingRecipe
 from sottovoce.training.sources import ClipsInMemory, ClipSource, check_clips
 from sottovoce.training.validation_figures import Validator, measure_of
@@ -289,7 +289,7 @@ class PruningRun:
         self.log(f"weights: {self.out / WEIGHTS}, report: {self.out / REPORT}")
         return report
 
-    def _count(self, width: int, link: Link) -> int:
+    def _count(self, width: int, link: PrunableLayer) -> int:
         """How many neurons a layer of some width loses next."""
         spare = width - max(1, round(self.recipe.keep * self.full[link.layer]))
         wanted = max(1, int(self.recipe.share * width))
