@@ -276,7 +276,7 @@ def test_goals_and_targets_that_do_not_fit_are_refused() -> None:
         CarliniWagnerAsr()(ToyCtc(), clean, Evade(), LInf(0.1), draws=DRAWS)
     with pytest.raises(MissingCapability):
         CarliniWagnerAsr()(ToyTransducer(), clean, Force("a"), LInf(0.1), draws=DRAWS)
-    with pytest.raises(InputError, match="fits 5 frames"):
+    with pytest.raises(InputError, match="needs 6 frames, and the clip has 5"):
         CarliniWagnerAsr()(ToyCtc(), clean, Force("abcabc"), LInf(0.1), draws=DRAWS)
 
 

@@ -71,7 +71,7 @@ def test_lists_split_outside_quotes() -> None:
     [
         ('force(text="a, b)', 'closing "'),
         ("force(text=yes, sir)", "got 'sir'.*in quotes"),
-        ("force(text=[a, b)", "mend the value"),
+        ("force(text=[a, b)", "expected a number, a word, a list or text in quotes"),
     ],
 )  # fmt: skip
 def test_texts_that_do_not_end(text: str, message: str) -> None:

@@ -220,7 +220,7 @@ def test_a_part_that_is_none_is_told_once() -> None:
     with pytest.raises(InputError) as caught:
         make_plan({"attacks": [{"pgd": 1}]})
     assert str(caught.value) == (
-        "plan entry 'attacks.0': expected name(setting=value, ...), such as pgd(steps=100), "
+        "plan entry 'attacks', item 1: expected name(setting=value, ...), such as pgd(steps=100), "
         "got \"{'pgd': 1}\"."
     )
 
@@ -379,13 +379,13 @@ LINES = [
     # The entry on line 3 of a file, and what is said of it.
     ("limit: 1:30", "expected a plain number, got 1:30, which YAML takes for 90; "),
     ("limit: 010", "expected a plain number, got 010, which YAML takes for 8; "),
-    ("limit: yes", "plan entry 'limit': Input should be a valid integer.* got 'yes'"),
+    ("limit: yes", "plan entry 'limit': expected a whole number, got 'yes'"),
     ("limit: true", "plan entry 'limit': expected a number, got true"),
     ("batch: false", "plan entry 'batch': expected a number, got false"),
     ("gpu_share: .nan", "expected a finite number, got .nan; "),
-    ("gpu_share: nan", "plan entry 'gpu_share': Input should be .* got 'nan'"),
+    ("gpu_share: nan", "plan entry 'gpu_share': expected a number of at most 1, got 'nan'"),
     ("seeds: [1, true]", "plan entry 'seeds': expected a number, got true"),
-    ("seeds: [0o]", "plan entry 'seeds.0': Input should be a valid integer"),
+    ("seeds: [0o]", "plan entry 'seeds', item 1: expected a whole number"),
     ("attacks: pgd(steps=true)", r"pgd\(steps=true\): expected an integer\."),
     (
         "attacks: pgd(steps=010)",

@@ -109,7 +109,7 @@ def test_unknown_models_and_one_class_are_named(packs: Path, tmp_path: Path) -> 
     done = harden(packs, tmp_path, "--sigma", "0.1", model="keyboard")
     assert "did you mean 'keyword'?" in str(done.exception)
     done = harden(packs, tmp_path, "--sigma", "0.1", pack="one.npz")
-    assert "two classes or more, got 4 of 'yes' alone" in str(done.exception)
+    assert "two classes or more, got 4 of 'yes' only" in str(done.exception)
 
 
 def test_labels_that_the_model_does_not_know(packs: Path, tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_validation_clips_that_training_hears_are_refused(packs: Path, tmp_path:
     assert "12 of 12 validation clips are also training clips, such as 'clip-0'" in str(done.exception)
     # The whole pack has them too; its other six are new.
     done = harden(packs, tmp_path, "--sigma", "0.1", "--valid", f"pack:{packs}/words.npz")
-    assert "got 12 of 18 that it does" in str(done.exception)
+    assert "12 of 18 validation clips are also training clips" in str(done.exception)
 
 
 def test_silence_is_no_clip_in_particular() -> None:
@@ -154,7 +154,7 @@ def test_a_few_copies_are_told_of() -> None:
     told: list[str] = []
     check_apart(hold_clips(sounds[:2], names[:2], names[:2], 100), valid, told.append)
     assert told == ["warning: 2 of 100 validation clips are also training clips, such as '0'"]
-    with pytest.raises(InputError, match="got 3 of 100 that it does"):
+    with pytest.raises(InputError, match="3 of 100 validation clips are also training clips"):
         check_apart(hold_clips(sounds[:3], names[:3], names[:3], 100), valid)
 
 

@@ -247,7 +247,7 @@ def test_settings_that_make_no_filter(make: object, message: str) -> None:
     [
         (BiquadLowPass(hz=8000.0), "below half the sample rate, 8000 Hz, got 8000"),
         (Resample(hz=16000), "below that of the clips, 16000 Hz, got 16000"),
-        (Resample(hz=15999), "which share 1; round the rate to hundreds"),
+        (Resample(hz=15999), "which have 1; round the rate to hundreds"),
     ],
 )
 def test_a_filter_that_would_do_nothing_is_refused(transform: Transform, message: str) -> None:

@@ -204,7 +204,7 @@ def test_what_has_no_figures_is_told(tmp_path: Path) -> None:
     for run, message in (
         (failed, "expected a run with figures, got none in"),
         (run_of(tmp_path / "empty", {}), "nothing is on record, or all clips failed"),
-        (tmp_path / "absent", "expected the folder of a run or of a grid"),
+        (tmp_path / "absent", "is not the folder of a run or of a grid"),
     ):
         with pytest.raises(sv.errors.InputError, match=message):
             sv.Run(run).table()

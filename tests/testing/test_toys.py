@@ -55,9 +55,9 @@ def test_ctc_loss_is_the_sum_over_all_paths(label: str) -> None:
 
 def test_ctc_labels_without_room() -> None:
     toy = ToyCtc()
-    with pytest.raises(InputError, match="fits 3 frames, got 'abab', which needs 4"):
+    with pytest.raises(InputError, match="'abab' needs 4 frames, and the clip has 3"):
         toy.loss(three_frames(), ["abab"], draws=DRAWS)
-    with pytest.raises(InputError, match="fits 3 frames, got 'bbb', which needs 5"):
+    with pytest.raises(InputError, match="'bbb' needs 5 frames, and the clip has 3"):
         toy.loss(three_frames(), ["bbb"], draws=DRAWS)
 
 

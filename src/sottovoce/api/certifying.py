@@ -83,8 +83,9 @@ def certify(
     wer: for recognisers: the word error rate to stay below, against the chosen transcript. Default 0.25.
     radius, tolerance: stop a clip early, once this radius is certified or out of reach, or once more passes
         would add less than this to it.
-    batch: noisy copies in one forward pass. device: "cpu", "cuda", "mps" or "auto".
+    seed: of the noise. batch: noisy copies in one forward pass. device: "cpu", "cuda", "mps" or "auto".
     out: the folder of the results. Default: runs/certify-<model>-<id of the plan>.
+    retry_failed: try failed clips again. progress: show a bar on standard error.
 
     >>> import sottovoce as sv
     >>> found = sv.certify("keyword", "embedded", sigma=0.01, limit=2, passes=50, select=10)

@@ -123,6 +123,13 @@ class Matches(ABC):
     """Capability of a recogniser: compute the loss and, in the same pass, whether it would say the label.
 
     A targeted attack of thousands of steps decodes in full only the clips that match.
+
+    >>> model = sv.testing.ToyCtc()
+    >>> clips = sv.testing.clips_for(model)
+    >>> texts = model.decode(clips, draws=sv.Draws(0))
+    >>> loss, match = model.capability(sv.targets.Matches).loss_and_match(clips, texts, draws=sv.Draws(0))
+    >>> match.tolist()  # whether each clip spells the text that it is decoded to
+    [True, True, True, True]
     """
 
     exact: bool = False
@@ -276,7 +283,15 @@ def check_scores(scores: Tensor, ids: Sequence[str], counts: Tensor | None = Non
 
 @contextmanager
 def evaluating(module: torch.nn.Module) -> Iterator[None]:
-    """Run a module in evaluation mode; its training mode is restored afterwards, also after an error."""
+    """Run a module in evaluation mode; its training mode is restored afterwards, also after an error.
+
+    >>> module = torch.nn.Dropout()
+    >>> with sv.targets.evaluating(module):
+    ...     module.training
+    False
+    >>> module.training
+    True
+    """
     in_training = [part for part in module.modules() if part.training]
     for part in in_training:
         part.training = False

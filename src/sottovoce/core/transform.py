@@ -64,7 +64,15 @@ class Transform(CheckedSettings, ABC):
 @final
 @dataclass(frozen=True)
 class StraightThrough(Transform):
-    """The transform's output with the gradient of the identity: for rounding, codecs and the like."""
+    """The transform's output with the gradient of the identity: for rounding, codecs and the like.
+
+    >>> coarse = sv.defenses.StraightThrough(sv.defenses.Quantise(bits=4))
+    >>> sound = torch.tensor([[0.1, -0.3]], requires_grad=True)
+    >>> heard = coarse(sv.AudioBatch.of([sound[0]], sample_rate=16000), draws=sv.Draws(0)).waveforms
+    >>> heard.sum().backward()
+    >>> sound.grad.tolist()
+    [[1.0, 1.0]]
+    """
 
     transform: Transform
 
@@ -248,6 +256,12 @@ class Averaged(Wrapped):
 
     at_once: clips in one forward pass; gradients are added up piece by piece, so that memory does not grow
         with the number of passes.
+
+    >>> model = sv.testing.ToyClassifier()
+    >>> noisy = sv.defenses.Defended(model, (sv.defenses.Gaussian(sigma=0.1),))
+    >>> averaged = sv.defenses.Averaged(noisy, passes=8)
+    >>> averaged.loss(sv.testing.clips_for(model), [model.classes[0]] * 4, draws=sv.Draws(0)).shape
+    torch.Size([4])
     """
 
     target: Target

@@ -30,6 +30,13 @@ class Perturbation(Attack):
 
     Under a budget that is relative to the clip, such as an SNR, it is scaled to that budget for each clip; an
     absolute budget only bounds it.
+
+    >>> hum = torch.sin(2 * torch.pi * 60 * torch.arange(16000) / 16000)
+    >>> clips = sv.open_data("embedded", model="keyword", limit=2)
+    >>> trial = sv.attack("keyword", clips, sv.attacks.Perturbation(waveform=hum, sample_rate=16000),
+    ...                   budget="snr(db=30)")
+    >>> round(sv.metrics.Snr()(trial.clean.waveforms[0], trial.adversarial.waveforms[0], sample_rate=16000))
+    30
     """
 
     waveform: Tensor
@@ -91,7 +98,21 @@ def check_norm(attack: UniversalAttack, budget: Budget) -> None:
 
 
 class UniversalAttack(CheckedSettings, ABC):
-    """An attack fitted on a set of clips. A subclass is a frozen dataclass that writes `fit`."""
+    """An attack fitted on a set of clips. A subclass is a frozen dataclass that writes `fit`.
+
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class Hum(sv.attacks.UniversalAttack):
+    ...     hertz: float = 60.0
+    ...     def fit(self, target, clips, goal, budget, *, draws):
+    ...         seconds = torch.arange(target.sample_rate) / target.sample_rate
+    ...         wave = torch.sin(2 * torch.pi * self.hertz * seconds)
+    ...         return sv.attacks.Perturbation(waveform=wave, sample_rate=target.sample_rate)
+    >>> model = sv.testing.ToyClassifier()
+    >>> fitted = Hum().fit(model, [sv.testing.clips_for(model)], sv.goals.Evade(), sv.budgets.Snr(30),
+    ...                    draws=sv.Draws(0))
+    >>> len(fitted.waveform) == model.sample_rate
+    True
+    """
 
     name: ClassVar[str] = ""
     """The name it is registered under, for messages."""

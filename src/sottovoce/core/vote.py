@@ -38,6 +38,12 @@ class Passes:
     """Repeated passes of a target over a batch, run lazily, `at_once` rows at a time.
 
     Pass k of a clip has random numbers of its own, the same in any batch.
+
+    >>> model = sv.testing.ToyClassifier()
+    >>> noisy = sv.defenses.Defended(model, (sv.defenses.Gaussian(sigma=0.1),))
+    >>> texts = sv.defenses.Passes(noisy, sv.testing.clips_for(model), sv.Draws(0), count=3).texts()
+    >>> [len(answers) for answers in texts]  # four clips, three answers each
+    [3, 3, 3, 3]
     """
 
     target: Target
