@@ -56,6 +56,64 @@ class Quiet(Classifier):
         return torch.stack([torch.zeros_like(score), score], dim=1)
 
 
+class Speller(Target):
+    """A recogniser that only answers: letter i of "stop going" where sample i is above 0.3, else an x."""
+
+    sample_rate = RATE
+    says = "words"
+    wanted = "stop going"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
+        self.asked += len(batch)
+        rows = batch.waveforms[:, : len(self.wanted)] > 0.3
+        return [
+            "".join(letter if right else "x" for letter, right in zip(self.wanted, row, strict=True))
+            for row in rows.tolist()
+        ]
+
+
+def test_texts_alone_lead_letter_by_letter_to_the_wanted_one() -> None:
+    model, clean = Speller(), silent(TIME, TIME)
+    attack = Genetic(steps=60, population=20, mutation_rate=0.1)
+    trial = attack(model, clean, Force("stop going"), LInf(0.6), draws=Draws(0))
+    # Noise that fills the budget says a letter in one of four tries, and all ten in one of a million.
+    assert trial.clean_texts == ("xxxxxxxxxx",) * 2
+    assert trial.adversarial_texts == ("stop going",) * 2 and trial.achieved == (True, True)
+    # Each generation is asked once and no clip after it has succeeded; beside it the clean clip, the example,
+    # and the example before it was rounded.
+    assert (model.asked - 3 * 2) % 20 == 0 and model.asked < 2 * 20 * 61
+
+
+def test_texts_alone_lead_away_from_the_right_one() -> None:
+    model, clean = Speller(), silent(TIME)
+    loud = clean.with_waveforms(clean.waveforms + 0.35)
+    trial = Genetic(steps=60, population=10, mutation_rate=0.1)(model, loud, Evade(), LInf(0.2), draws=Draws(0))
+    assert trial.clean_texts == ("stop going",)
+    (text,) = trial.adversarial_texts
+    # No word of it is right, and hardly a letter.
+    assert not {"stop", "going"} & set(text.split()) and text.count("x") >= 8
+
+
+class OnlyClasses(Target):
+    """Says "yes" where the first sample is above 0.3, else "no"."""
+
+    sample_rate = RATE
+
+    def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
+        return ["yes" if above else "no" for above in (batch.waveforms[:, 0] > 0.3).tolist()]
+
+
+def test_classes_alone_are_searched_until_one_succeeds() -> None:
+    attack = Genetic(steps=20, population=10, mutation_rate=0.1)
+    trial = attack(OnlyClasses(), silent(TIME, TIME), Force("yes"), LInf(0.4), draws=Draws(0))
+    assert trial.adversarial_texts == ("yes", "yes")
+    unmoved = attack(OnlyClasses(), silent(TIME, TIME), Force("yes"), LInf(0.2), draws=Draws(0))
+    assert unmoved.achieved == (False, False)
+
+
 class Ear(Target):
     """A recogniser that says "go" where `x0 - x1 + x2 - x3` is above `gap`, else "no". It has no gradient.
 

@@ -28,7 +28,9 @@ from sottovoce.testing import (
     Law,
     ToyAttention,
     ToyClassifier,
+    ToyEndpoint,
     ToyNoise,
+    ToyScorer,
     check_attack,
     check_budget,
     check_goal,
@@ -276,6 +278,128 @@ def test_scores_pooled_over_the_batch_beside_a_loss_that_is_not() -> None:
 def test_a_loss_that_ignores_its_labels() -> None:
     unsure = CrookedAnswers(lose=lambda loss, scores: scores.logsumexp(dim=1))
     breaks(Law.LABEL, lambda: check_target(unsure))
+
+
+# Targets that only answer, and scores without a gradient
+
+
+@dataclass
+class CrookedEndpoint(Target):
+    """A toy that only answers, with something done to what it says."""
+
+    say: Callable[[AudioBatch, list[str]], list[str]] = lambda batch, texts: texts
+    toy: ToyEndpoint = field(default_factory=ToyEndpoint)
+
+    sample_rate = ToyEndpoint.sample_rate
+    says = "words"
+
+    @property
+    def shortest(self) -> int:
+        return self.toy.shortest
+
+    def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
+        return self.say(batch, self.toy.decode(batch, draws=draws))
+
+
+def test_an_honest_endpoint_passes() -> None:
+    check_target(CrookedEndpoint())
+    check_target(Defended(CrookedEndpoint(), (ToyNoise(),)))
+
+
+def shared(batch: AudioBatch, texts: list[str]) -> list[str]:
+    return [f"{text} {len(texts)}" for text in texts]
+
+
+def padded(batch: AudioBatch, texts: list[str]) -> list[str]:
+    return [f"{text} {batch.waveforms.shape[1]}" for text in texts]
+
+
+def thrown(batch: AudioBatch, texts: list[str]) -> list[str]:
+    return [f"{text} {np.random.random()}" for text in texts]
+
+
+def loud_in_place(batch: AudioBatch, texts: list[str]) -> list[str]:
+    batch.waveforms.mul_(0.999)
+    return texts
+
+
+@pytest.mark.parametrize(
+    ("law", "say"),
+    [
+        (Law.ALONE, shared),
+        (Law.PADDING, padded),
+        (Law.GLOBAL_RANDOM, thrown),
+        (Law.LENT, loud_in_place),
+        (Law.SHAPE, lambda batch, texts: texts[1:]),
+    ],
+    ids=["counts its batch", "hears the padding", "throws dice", "writes into clips", "loses an answer"],
+)
+def test_an_endpoint_with_a_defect(law: Law, say: Callable[[AudioBatch, list[str]], list[str]]) -> None:
+    breaks(law, lambda: check_target(CrookedEndpoint(say)))
+
+
+def test_an_endpoint_that_remembers_the_names_of_clips() -> None:
+    known: dict[str, str] = {}
+    forgetful = CrookedEndpoint(lambda batch, texts: remember(known, batch, texts))
+    breaks(Law.SOUND, lambda: check_target(forgetful))
+    behind: dict[str, str] = {}
+    noisy = Defended(CrookedEndpoint(lambda batch, texts: remember(behind, batch, texts)), (ToyNoise(),))
+    breaks(Law.SOUND, lambda: check_target(noisy))
+
+
+def test_an_endpoint_that_answers_in_turns() -> None:
+    turns = iter(range(1000))
+    breaks(Law.SEEDED, lambda: check_target(CrookedEndpoint(lambda batch, texts: [f"{next(turns)}"] * 4)))
+
+
+class Talkative(Classifier):
+    """Says that it gives answers alone, and has scores."""
+
+    classes = ToyClassifier.classes
+    sample_rate = ToyClassifier.sample_rate
+    shows = "decisions"
+
+    def scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
+        return ToyClassifier().scores(batch, draws=draws)
+
+
+def test_a_target_that_shows_more_than_it_says() -> None:
+    breaks(Law.CAPABILITY, lambda: check_target(Talkative()))
+
+
+@dataclass
+class CrookedScorer(Classifier):
+    """Scores without a gradient, with something done to them."""
+
+    after: Callable[[Tensor, AudioBatch], Tensor] = lambda scores, batch: scores
+
+    classes = ToyScorer.classes
+    sample_rate = ToyScorer.sample_rate
+    shows = "scores"
+
+    def scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
+        return self.after(ToyScorer().scores(batch, draws=draws), batch)
+
+
+def test_scores_without_a_gradient() -> None:
+    check_target(CrookedScorer())
+    breaks(Law.ALONE, lambda: check_target(CrookedScorer(lambda scores, _: scores - scores.mean(dim=0))))
+    width = CrookedScorer(lambda scores, batch: scores * batch.waveforms.shape[1])
+    breaks(Law.PADDING, lambda: check_target(width))
+
+
+@dataclass
+class Boasting(CrookedScorer):
+    """Says that it has a gradient, and has none."""
+
+    shows = "gradient"
+
+
+def test_a_gradient_that_is_promised_and_missing() -> None:
+    breaks(Law.GRADIENT, lambda: check_target(Boasting()))
+
+
+# Recognisers
 
 
 @dataclass
@@ -568,6 +692,24 @@ class PaddedRatio(Ball):
 
 def test_a_level_that_counts_padding() -> None:
     breaks(Law.PADDING, lambda: check_budget(PaddedRatio()))
+
+
+def test_a_goal_whose_nearness_leads_away() -> None:
+    @dataclass(frozen=True)
+    class Backward(Goal):
+        def objective(self, target: Target, batch: AudioBatch, *, draws: Draws) -> Tensor:
+            return target.loss(batch, self.references, draws=draws)
+
+        def achieved(self, texts: Sequence[str]) -> list[bool]:
+            return [text != reference for text, reference in zip(texts, self.references, strict=True)]
+
+        def applies(self, reference: str) -> bool:
+            return True
+
+        def nearness(self, texts: Sequence[str]) -> list[float]:
+            return [-float(reached) for reached in self.achieved(texts)]
+
+    breaks(Law.SIGN, lambda: check_goal(Backward()))
 
 
 # Attacks

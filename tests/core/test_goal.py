@@ -54,6 +54,29 @@ def test_force() -> None:
     assert goal.margin(SCORES, CLASSES).tolist() == [-1.0, -3.0]
 
 
+def test_nearness_of_texts_to_a_wanted_one_is_their_edit_distance() -> None:
+    # One letter of three is another; of six one is another and three are too many.
+    goal = Force("cat").bind(["a", "b", "c"])
+    assert goal.nearness(["cab", "bat it", "cat"]) == pytest.approx([-1 / 3, -4 / 6, 0.0])
+    prefixed = Prefix("stop").bind(["go on"] * 3)
+    # To "stop go on": five letters are missing of ten; a text that starts with the word has succeeded.
+    assert prefixed.nearness(["go on", "stop now", "stop go on"]) == pytest.approx([-0.5, 0.0, 0.0])
+    assert Language("bb").bind(["aa", "aa"]).nearness(["aa", "bb"]) == [0.0, 1.0]
+
+
+def test_nearness_of_evasion_is_word_errors_and_then_letters() -> None:
+    goal = Evade().bind(["turn left now"] * 4)
+    texts = ["turn left now", "turn let now", "turn right now", ""]
+    # Letters: one of 13 is gone; of "left" and "right" one is shared, so 4 of 14 are others; all are gone.
+    wanted = [0.0, 1 + 0.5 / 13, 1 + 0.5 * 4 / 14, 3.5]
+    assert goal.nearness(texts) == pytest.approx(wanted)
+    # Measured from the true text, not from what was said to the clean clip.
+    truth = Truth.of("turn right now", "en", "turn left now")
+    assert goal.select([0, 0]).knowing([truth, None]).nearness(["turn right now"] * 2) == pytest.approx(
+        [0.0, 1 + 0.5 * 4 / 14]
+    )
+
+
 def test_select_keeps_the_settings() -> None:
     assert Force("up").bind(["a", "b", "c"]).select([2, 0]) == Force("up", references=("c", "a"))
 

@@ -16,12 +16,12 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from sottovoce.core.attack import Attack, Best, Sight, decode, within
+from sottovoce.core.attack import Attack, Best, decode, within
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade, Goal
-from sottovoce.core.target import Scores, Target
+from sottovoce.core.target import Scores, Sight, Target
 from sottovoce.errors import InputError
 
 CONFIRMATIONS = 4
@@ -35,8 +35,9 @@ class Contest:
 
     A classifier is judged by its class scores: a clip is done when its margin is above zero. Any other
     target, and any goal about more than the text, is judged by the goal's objective: a clip is done when the
-    decoded text of its best perturbation reaches the goal. To evade a recogniser is never done: more words
-    can still go wrong.
+    decoded text of its best perturbation reaches the goal. A target that gives answers alone is judged by
+    them: a transcript by how near it is to the goal, a class by whether it reaches it. To evade a recogniser
+    is never done: more words can still go wrong.
 
     If the target is random, a score is an estimate. The survivors of a generation are judged again with new
     noise, so that no lucky score lasts, and a clip leaves only if several fresh answers confirm it.
@@ -51,11 +52,13 @@ class Contest:
         self.alive = list(range(len(clean)))
         self.crowd = repeated(clean, members)
         self.texts: list[str | None] = [None] * len(clean)
-        self.by_scores = goal.about == "text" and target.offers(Scores)
+        self.by_texts = goal.about == "text" and target.shows == "decisions"
+        self.by_scores = goal.about == "text" and not self.by_texts and target.offers(Scores)
         self.endless = target.says == "words" and isinstance(goal, Evade)
         self._target, self._clean, self._goal = target, clean, goal
         self._members, self._batch_clips = members, batch_clips
         self._improved = [False] * len(clean)
+        self._said: list[list[str]] = []
 
     def judge(self, herd: Tensor, draws: Draws) -> tuple[Tensor, Tensor]:
         """The fitness for ranking and the log weight for breeding, both `(alive, members)`; keeps the best.
@@ -63,13 +66,13 @@ class Contest:
         herd: `(alive, members, time)`.
         """
         batch = self.crowd.with_waveforms(self.crowd.waveforms + herd.flatten(0, 1))
-        goal = self._goal.bind(
-            [self._goal.references[row] for row in self.alive for _ in range(self._members)]
-        )
-        parts = [
-            self._scored(cut, goal.select(rows), draws) for rows, cut in in_cuts(batch, self._batch_clips)
-        ]
-        value, weight = (torch.cat(column).view(-1, self._members) for column in zip(*parts, strict=True))
+        goal = self._goal.select([row for row in self.alive for _ in range(self._members)])
+        if self.by_texts:
+            value = weight = self._read(batch, goal, draws)
+        else:
+            cuts = in_cuts(batch, self._batch_clips)
+            parts = [self._scored(cut, goal.select(rows), draws) for rows, cut in cuts]
+            value, weight = (torch.cat(column).view(-1, self._members) for column in zip(*parts, strict=True))
         self._note(herd, value)
         return value, weight
 
@@ -93,6 +96,15 @@ class Contest:
         """The best perturbation of each clip that is left, `(alive, time)`."""
         return self.best.delta[self.alive, : self.crowd.waveforms.shape[1]]
 
+    def _read(self, batch: AudioBatch, goal: Goal, draws: Draws) -> Tensor:
+        """The fitness `(alive, members)` by the answers alone; each clip's best one is kept."""
+        cuts = in_cuts(batch, self._batch_clips)
+        texts = [text for _, cut in cuts for text in self._target.decode(cut, draws=draws)]
+        worth = goal.nearness(texts) if self._target.says == "words" else map(float, goal.achieved(texts))
+        value = torch.tensor(list(worth), dtype=torch.float64, device=batch.device).view(-1, self._members)
+        self._said = [texts[first : first + self._members] for first in range(0, len(texts), self._members)]
+        return value
+
     def _scored(self, batch: AudioBatch, goal: Goal, draws: Draws) -> tuple[Tensor, Tensor]:
         if not self.by_scores:
             value = goal.objective(self._target, batch, draws=draws)
@@ -111,8 +123,12 @@ class Contest:
         level[self.alive] = top.to(level.dtype)
         if self._target.random:
             self.best = Best(self.best.delta)
-        for row in self.best.update(delta, level).nonzero()[:, 0].tolist():
-            self._improved[row] = True
+        better = self.best.update(delta, level).tolist()
+        for place, row in enumerate(self.alive):
+            if better[row] and self.by_texts:
+                self.texts[row] = self._said[place][int(member[place])]
+            elif better[row]:
+                self._improved[row] = True
 
     def _listen(self, draws: Draws) -> None:
         """Decode the clips whose best perturbation has changed."""
@@ -181,11 +197,12 @@ def offspring(herd: Tensor, weight: Tensor, temperature: float, crowd: AudioBatc
 @final
 @dataclass(frozen=True, kw_only=True)
 class Genetic(Attack):
-    """Genetic search (Alzantot et al. 2018): needs the model's scores, but no gradient.
+    """Genetic search (Alzantot et al. 2018): needs the model's scores, or its answers alone, but no gradient.
 
     Each clip has a population of perturbations. Fitter ones have more children; a child mixes two parents and
     changes a few samples at random. A clip is done once it is fooled, except that evading a recogniser uses
-    all steps to make the transcript worse. The best perturbation of each clip is kept.
+    all steps to make the transcript worse. The best perturbation of each clip is kept. Where a model gives
+    answers alone, transcripts are ranked by edit distance: to the wanted text, or away from the right one.
 
     steps: generations after the first. Every generation scores the whole population.
     population: perturbations for each clip.
@@ -213,6 +230,7 @@ class Genetic(Attack):
 
     budgets: ClassVar[tuple[type[Budget], ...]] = (Ball,)
     sees: ClassVar[Sight] = "scores"
+    least: ClassVar[Sight | None] = "decisions"
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.batch_clips < 1 or not 1 <= self.elite < self.population:

@@ -17,13 +17,13 @@ import torch
 from scipy.fft import next_fast_len
 from torch import Tensor
 
-from sottovoce.core.attack import Attack, Sight, decode, within
+from sottovoce.core.attack import Attack, decode, within
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget, NormName
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Goal
 from sottovoce.core.quantisation import nearest_step
-from sottovoce.core.target import Target
+from sottovoce.core.target import Sight, Target
 from sottovoce.errors import InputError
 
 Reduce = Callable[[float], Tensor]

@@ -18,12 +18,12 @@ from rapidfuzz.distance import Levenshtein
 from torch import Tensor
 
 from sottovoce.attacks.genetic import Contest, offspring
-from sottovoce.core.attack import Attack, Sight, within
+from sottovoce.core.attack import Attack, within
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Become, Goal
-from sottovoce.core.target import Target
+from sottovoce.core.target import Sight, Target
 from sottovoce.errors import InputError
 
 _FILTER_ORDER = 10

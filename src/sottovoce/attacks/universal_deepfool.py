@@ -29,7 +29,7 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import L2, Ball, Budget, LInf
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Goal
-from sottovoce.core.target import Scores, Target, check_clips, require_capabilities
+from sottovoce.core.target import Scores, Target, check_clips, require_capabilities, require_sight
 from sottovoce.core.universal_attack import Perturbation, UniversalAttack, check_norm
 from sottovoce.errors import InputError
 
@@ -211,6 +211,7 @@ class Accumulation(UniversalAttack):
         A goal without references is bound to what the target says to the clean clips; one with references
         has one for each clip, in the order of `clips`.
         """
+        require_sight(self, self.sees, target)
         require_capabilities(self, self.needs, target, "Use universal-gradient.")
         check_norm(self, budget)
         assert isinstance(budget, Ball)

@@ -20,7 +20,7 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Goal
-from sottovoce.core.target import Target, require_capabilities
+from sottovoce.core.target import Target, require_capabilities, require_sight
 from sottovoce.core.universal_attack import Perturbation, UniversalAttack, check_norm
 from sottovoce.errors import InputError
 
@@ -89,6 +89,7 @@ class UniversalGradient(UniversalAttack):
         A goal without references is bound to what the target says to the clean clips; one with references has
         one for each clip, in the order of `clips`.
         """
+        require_sight(self, self.sees, target)
         require_capabilities(goal, goal.needs, target, "Use evade or force.")
         check_norm(self, budget)
         assert isinstance(budget, Ball)

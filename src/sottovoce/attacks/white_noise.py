@@ -8,12 +8,12 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from sottovoce.core.attack import Attack, Sight
+from sottovoce.core.attack import Attack
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Budget, Searchable
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Goal
-from sottovoce.core.target import Target
+from sottovoce.core.target import Sight, Target
 
 
 @final

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -20,16 +20,16 @@ from sottovoce.core.target import (
     Languages,
     Says,
     Scores,
+    Sight,
     Target,
     check_clips,
     check_scores,
     require_capabilities,
+    require_sight,
     shown_name,
 )
 from sottovoce.errors import BudgetError, GradientError, InputError
 
-Sight = Literal["gradient", "scores", "decisions", "nothing"]
-"""What an attack observes of a target, from the most to the least."""
 Chance = Callable[[AudioBatch, Sequence[str]], Tensor]
 WITH_A_NORM = "a budget with a norm, such as snr(db=30), dbmax(db=-20), l2(eps=0.1) or linf(eps=0.01)"
 A_BUDGET = "a budget, such as snr(db=30), linf(eps=0.01) or audible(p=0.25)"
@@ -119,7 +119,10 @@ class Attack(CheckedSettings, ABC):
     goals: ClassVar[tuple[type[Goal], ...]] = (Goal,)
     """Kinds of goal that the attack works for."""
     sees: ClassVar[Sight] = "gradient"
-    """What the attack observes: "gradient" for a white box, "scores" or "decisions" for a black box."""
+    """What the attack observes: "gradient" for a white box, "scores" or "decisions" for a black box. It is
+    refused on targets that show less."""
+    least: ClassVar[Sight | None] = None
+    """What it can make do with, where that is less than what it `sees`."""
 
     @abstractmethod
     def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
@@ -197,6 +200,7 @@ class Attack(CheckedSettings, ABC):
     @final
     def check(self, target: Target, goal: Goal, budget: Budget) -> None:
         """Raise before any work if this attack cannot run on this target with this goal and budget."""
+        require_sight(self, self.least or self.sees, target)
         require_capabilities(self, self.needs, target, "Use pgd, apgd or fgsm.")
         require_capabilities(goal, goal.needs, target, "Use evade or force.")
         if not isinstance(goal, self.goals):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Self, final
 
 import torch
+from rapidfuzz.distance import Levenshtein
 from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
@@ -91,6 +92,13 @@ class Goal(CheckedSettings, ABC):
     @abstractmethod
     def applies(self, reference: str) -> bool:
         """Whether a clip with this reference can be attacked: forcing what is already said cannot."""
+
+    def nearness(self, texts: Sequence[str]) -> list[float]:
+        """How near each transcript is to success: what is maximised where a model gives answers alone.
+
+        Default: 1 for a success and 0 for any other text, which tells a search nothing on its way.
+        """
+        return [float(reached) for reached in self.achieved(texts)]
 
     def read(self, target: Target, batch: AudioBatch, texts: Sequence[str], *, draws: Draws) -> list[str]:
         """What success is judged by, one for each clip: the decoded texts, unless the goal needs more."""
@@ -184,6 +192,15 @@ class Evade(Goal):
     def judged_by(self) -> tuple[JudgedBy, ...]:
         return tuple("change" if truth is None else "errors" for truth in self._truths)
 
+    def nearness(self, texts: Sequence[str]) -> list[float]:
+        """Word errors, and less than one more for the share of letters that are others."""
+        found = []
+        for text, reference, truth in zip(texts, self.references, self._truths, strict=True):
+            right, language = (reference, "") if truth is None else (truth.text, truth.language)
+            letters = Levenshtein.normalized_distance(self.canonical(right), self.canonical(text))
+            found.append(word_errors(right, text, language) + 0.5 * letters)
+        return found
+
     def applies(self, reference: str) -> bool:
         return True
 
@@ -212,6 +229,15 @@ class Become(Goal):
     @final
     def objective(self, target: Target, batch: AudioBatch, *, draws: Draws) -> Tensor:
         return -target.loss(batch, self.texts, draws=draws)
+
+    @final
+    def nearness(self, texts: Sequence[str]) -> list[float]:
+        """Less the edits of letters to the wanted text, as a share of the longer one; 0 for a success."""
+        found = zip(texts, self.texts, self.achieved(texts), strict=True)
+        return [
+            0.0 if reached else -Levenshtein.normalized_distance(self.canonical(text), self.canonical(wanted))
+            for text, wanted, reached in found
+        ]
 
 
 @final

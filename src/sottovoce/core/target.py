@@ -1,4 +1,4 @@
-"""A model as two functions: a loss with a gradient to the waveform, and the text that a user would read."""
+"""A model as an attacker meets it: the text that a user would read and, where there is one, a loss."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor
@@ -18,16 +18,25 @@ from sottovoce.errors import InputError, MissingCapability, ScoreError
 
 Capability = TypeVar("Capability")
 Says = Literal["class", "words"]
+Sight = Literal["gradient", "scores", "decisions", "nothing"]
+"""What an attack observes of a target, from the most to the least."""
+SIGHTS: tuple[Sight, ...] = get_args(Sight)
+RUNS: dict[Sight, str] = {
+    "scores": "noise, kenansville, yeehaw, genetic or taori",
+    "decisions": "noise, kenansville, yeehaw or genetic",
+}
+"""The attacks that run on targets that show no more than this, for messages."""
 
 
 class Target(ABC):
-    """A speech model under attack. A subclass writes `loss` and `decode`; labels are always strings.
+    """A speech model under attack. A subclass writes `decode` and, if it can, `loss`; labels are strings.
 
     A label is a transcript for a recogniser and the name of a class for a classifier: the target turns it
-    into tokens itself. What else a model can do (class scores, word timings ...) are separate classes to
-    inherit, such as `Scores`; an attack asks for them with `target.capability(Scores)`. Most models need no
-    class of
-    their own: `open_model` wraps a `torch.nn.Module`, and `sottovoce.targets` has `Classifier` and `Ctc`.
+    into tokens itself. Without a `loss` it gives answers alone, like a service behind an endpoint, and the
+    attacks that need more are refused. What else a model can do (class scores, word timings ...) are
+    separate classes to inherit, such as `Scores`; an attack asks for them with `target.capability(Scores)`.
+    Most models need no class of their own: `open_model` wraps a `torch.nn.Module`, and `sottovoce.targets`
+    has `Classifier` and `Ctc`.
 
     >>> class Loudness(sv.Target):
     ...     sample_rate = 1000
@@ -55,12 +64,23 @@ class Target(ABC):
     """True if every query costs money; an audit then sends none only to test whether the model repeats."""
 
     @abstractmethod
-    def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:
-        """How badly each clip fits its label, `(batch,)`, differentiable by `batch.waveforms`."""
-
-    @abstractmethod
     def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
         """What a user of the model would see, one string a clip."""
+
+    def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:
+        """How badly each clip fits its label, `(batch,)`, differentiable by `batch.waveforms`.
+
+        A target that `shows` scores has a loss without a gradient; one that shows decisions has none.
+        """
+        raise MissingCapability(f"{type(self).__name__} gives answers alone: it has no loss.")
+
+    @property
+    def shows(self) -> Sight:
+        """What an attack may observe: gradients where the class has a `loss`, else decisions alone.
+
+        A model with a loss or with class scores but no gradient sets "scores".
+        """
+        return "decisions" if type(self).loss is Target.loss else "gradient"
 
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise `InputError` for a label that the model cannot produce. Default: all labels are accepted."""
@@ -222,6 +242,24 @@ def require_capabilities(part: object, kinds: Iterable[type], target: Target, in
             elif not isinstance(target, kind):
                 reason = f"the model is a {target._described} ({name}). {instead}"
             raise MissingCapability(f"{shown_name(part)} needs {_called(kind)}, but {reason}") from None
+
+
+def shows_enough(target: Target, sight: Sight) -> bool:
+    """Whether a target shows as much as an attack wants to see."""
+    return SIGHTS.index(target.shows) <= SIGHTS.index(sight)
+
+
+def require_sight(part: object, least: Sight, target: Target) -> None:
+    """Raise `MissingCapability` if a target shows less than a part needs to see."""
+    if shows_enough(target, least):
+        return
+    needed = {"gradient": "gradients", "scores": "scores"}[least]
+    given = {"scores": "gives scores without gradients", "decisions": "gives answers alone"}[target.shows]
+    raise MissingCapability(
+        f"{shown_name(part)} needs {needed}, but the model ({type(target).__name__}) {given}. Use "
+        f"{RUNS[target.shows]}, or examples made on another model: --model 'transfer(source=..., judge=...)' "
+        "attacks one and asks the other, and --examples RUN takes those of a run."
+    )
 
 
 def check_clips(target: Target, batch: AudioBatch) -> None:

@@ -24,6 +24,7 @@ from sottovoce.core.target import (
     Matches,
     Says,
     Scores,
+    Sight,
     Target,
     TimedWord,
     Timings,
@@ -103,6 +104,10 @@ class Wrapped(Target, Scores, Matches, CtcFrames, Languages, Timings):
     @property
     def says(self) -> Says:  # type: ignore[override]
         return self.target.says
+
+    @property
+    def shows(self) -> Sight:
+        return self.target.shows
 
     @property
     def clips(self) -> str:  # type: ignore[override]

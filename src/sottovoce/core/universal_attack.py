@@ -19,7 +19,7 @@ from sottovoce.core.budget import Ball, Budget
 from sottovoce.core.draws import Draws
 from sottovoce.core.files.settings_check import CheckedSettings
 from sottovoce.core.goal import Goal
-from sottovoce.core.target import Target, shown_name
+from sottovoce.core.target import Sight, Target, shown_name
 from sottovoce.errors import InputError
 
 
@@ -38,6 +38,8 @@ class Perturbation(Attack):
     >>> round(sv.metrics.Snr()(trial.clean.waveforms[0], trial.adversarial.waveforms[0], sample_rate=16000))
     30
     """
+
+    sees: ClassVar[Sight] = "nothing"
 
     waveform: Tensor
     sample_rate: int
@@ -118,6 +120,8 @@ class UniversalAttack(CheckedSettings, ABC):
     """The name it is registered under, for messages."""
     needs: ClassVar[tuple[type, ...]] = ()
     """Capabilities that the target must have."""
+    sees: ClassVar[Sight] = "gradient"
+    """What the fit observes of the target; it is refused on targets that show less."""
 
     @abstractmethod
     def fit(

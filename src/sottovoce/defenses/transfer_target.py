@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import Says, Target
+from sottovoce.core.target import Says, Sight, Target
 from sottovoce.defenses.defense_text import NO_DEFENSE, Defense
 from sottovoce.errors import InputError
 from sottovoce.targets.open_target import open_target
@@ -40,6 +40,10 @@ class Transfer(Target):
     @property
     def says(self) -> Says:  # type: ignore[override]
         return self.judge.says
+
+    @property
+    def shows(self) -> Sight:
+        return self.source.shows
 
     @property
     def clips(self) -> str:  # type: ignore[override]

@@ -16,8 +16,8 @@ from sottovoce.testing.checks.check_universal import check_universal
 from sottovoce.testing.checks.check_weakest import check_weakest
 from sottovoce.testing.clips import clips_for, example_clips
 from sottovoce.testing.laws import ContractError, Law
-from sottovoce.testing.sequence_toys import ToyAttention, ToyCtc, ToyTransducer
-from sottovoce.testing.toys import ToyClassifier, ToyNoise, toy_random
+from sottovoce.testing.sequence_toys import ToyAttention, ToyCtc, ToyEndpoint, ToyTransducer
+from sottovoce.testing.toys import ToyClassifier, ToyNoise, ToyScorer, toy_random
 
 __all__ = [
     "ContractError",
@@ -25,7 +25,9 @@ __all__ = [
     "ToyAttention",
     "ToyClassifier",
     "ToyCtc",
+    "ToyEndpoint",
     "ToyNoise",
+    "ToyScorer",
     "ToyTransducer",
     "check_attack",
     "check_budget",

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import Languages, Matches, best_places, evaluating
+from sottovoce.core.target import Languages, Matches, Target, best_places, evaluating
 from sottovoce.targets.families.ctc import Ctc, Vocabulary
 from sottovoce.targets.families.recogniser import Recogniser
 from sottovoce.testing.toys import SAMPLE_RATE, ToyFilters, weights
@@ -83,6 +83,32 @@ class ToyCtc(Ctc):
     def log_probs(self, batch: AudioBatch, *, draws: Draws) -> tuple[Tensor, Tensor]:
         with evaluating(self.module):
             return self.module(batch.waveforms), self.module.frames.count(batch.lengths)
+
+
+@final
+class ToyEndpoint(Target):
+    """A toy recogniser that only answers, like a service behind an endpoint. It writes what `ToyCtc` does.
+
+    >>> model = sv.testing.ToyEndpoint()
+    >>> model.shows
+    'decisions'
+    >>> trial = sv.attack(model, sv.testing.clips_for(model), "kenansville", budget="snr(db=0)")
+    >>> trial.achieved
+    (True, True, True, True)
+    """
+
+    sample_rate = SAMPLE_RATE
+    says = "words"
+
+    def __init__(self) -> None:
+        self.toy = ToyCtc()
+
+    @property
+    def shortest(self) -> int:
+        return self.toy.shortest
+
+    def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
+        return self.toy.decode(batch, draws=draws)
 
 
 @final

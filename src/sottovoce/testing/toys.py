@@ -100,6 +100,30 @@ class ToyClassifier(Classifier):
 
 
 @final
+class ToyScorer(Classifier):
+    """The toy classifier with scores that have no gradient, like a model in ONNX.
+
+    >>> model = sv.testing.ToyScorer()
+    >>> model.shows
+    'scores'
+    >>> clips = sv.testing.clips_for(model)
+    >>> attack = sv.attacks.Genetic(steps=20, population=10)
+    >>> sv.attack(model, clips, attack, budget="snr(db=0)").achieved
+    (True, True, True, True)
+    """
+
+    classes = ToyClassifier.classes
+    sample_rate = SAMPLE_RATE
+    shows = "scores"
+
+    def __init__(self) -> None:
+        self.toy = ToyClassifier()
+
+    def scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
+        return self.toy.scores(batch, draws=draws).detach()
+
+
+@final
 @dataclass(frozen=True, kw_only=True)
 class ToyNoise(Transform):
     """Gaussian noise of standard deviation `sigma`, for tests: it makes any target random.

@@ -208,10 +208,10 @@ def pass_full_batch(
     plan: Plan, works: Sequence[CellParts], target: Target, clips: Sequence[Clip], device: str
 ) -> Full:
     """One gradient on as many clips as the plan attacks at once: what it takes, and how much memory. Where
-    nothing is attacked, one pass forward."""
+    nothing is attacked, or the target has no gradient, one pass forward."""
     rows = max((_rows(plan, work) for work in works), default=plan.batch)
     try:
-        climb = not plan.clean
+        climb = not plan.clean and target.shows == "gradient"
         _pass_seconds(target, clips, len(clips), device, climb)  # the first pass sets things up
         few = _pass_seconds(target, clips, len(clips), device, climb) / len(clips)
         most = max(len(clips), min(plan.batch, int(FULL_BATCH_SECONDS / max(few, 1e-6))))

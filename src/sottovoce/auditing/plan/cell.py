@@ -11,8 +11,10 @@ from typing import Any, Literal
 
 from sottovoce import registry
 from sottovoce.auditing.plan.cell_rules import CELL
-from sottovoce.core.attack import Attack, Sight
+from sottovoce.core.attack import Attack
 from sottovoce.core.budget import Ball
+from sottovoce.core.target import Sight
+from sottovoce.core.universal_attack import UniversalAttack
 from sottovoce.defenses.defense_text import NO_DEFENSE, Defense
 from sottovoce.errors import UnknownName
 from sottovoce.registry.part_text import Part
@@ -100,9 +102,9 @@ def attack_kind(name: str) -> Literal["attack", "universal"]:
 
 
 def sight(attack: Part) -> Sight:
-    """What an attack looks at in a target. Universal attacks follow gradients."""
-    found: type = registry.find(attack_kind(attack.name), attack.name)
-    return found.sees if issubclass(found, Attack) else "gradient"
+    """What an attack looks at in a target; a universal one, as it is fitted."""
+    found: type[Attack | UniversalAttack] = registry.find(attack_kind(attack.name), attack.name)
+    return found.sees
 
 
 def can_search(attack: Part, budget: Part) -> bool:

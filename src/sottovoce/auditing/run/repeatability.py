@@ -95,6 +95,8 @@ def _differing(target: Target, batch: AudioBatch, draws: Draws) -> Iterator[tupl
 
 
 def _scores_differ(target: Target, batch: AudioBatch, texts: Sequence[str], draws: Draws) -> list[bool]:
+    if target.shows == "decisions":
+        return [False] * len(batch)
     if target.offers(Scores):
         power = target.capability(Scores)
         one, two = (power.scores(batch, draws=draws) for _ in range(2))

@@ -17,14 +17,14 @@ from sottovoce.auditing.results import clean_decisions as clean
 from sottovoce.auditing.run.audio_files import encode, sound_path
 from sottovoce.auditing.run.repeatability import JUDGED
 from sottovoce.auditing.run.tasks import Sound
-from sottovoce.core.attack import Attack, Sight, Trial, listen
+from sottovoce.core.attack import Attack, Trial, listen
 from sottovoce.core.budget import Budget, Snr
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade, Goal
 from sottovoce.core.metric import Metric, lend
 from sottovoce.core.out_of_memory import out_of_memory
 from sottovoce.core.record import LOADING, Record, Role
-from sottovoce.core.target import Says, Target
+from sottovoce.core.target import Says, Sight, Target, require_sight
 from sottovoce.core.transform import Averaged
 from sottovoce.core.universal_attack import UniversalAttack
 from sottovoce.core.vote import Passes, Voted
@@ -96,6 +96,8 @@ def assemble(plan: Plan, cell: Cell, target: Target) -> CellParts:
     work = CellParts(cell, heard, judging(heard, plan.batch), through, attack, goal, budget, cell.id)
     if isinstance(attack, Attack):
         attack.check(through, goal, budget)
+    else:
+        require_sight(attack, attack.sees, through)
     for kind in (*attack.needs, *goal.needs):
         through.capability(kind)
     goal.check(target)

@@ -54,8 +54,11 @@ class Case:
         return trial
 
     def reached(self, trial: Trial) -> Tensor:
-        """The objective at the examples, `(batch,)`."""
+        """The objective at the examples, `(batch,)`; of a target that only answers, how near it came."""
         goal = self.goal.bind(trial.references)
+        if self.target.shows == "decisions":
+            texts = decode(self.target, trial.adversarial, DRAWS)
+            return torch.tensor(goal.heard_by(self.target).nearness(texts), dtype=torch.float64)
         with torch.no_grad():
             return goal.objective(self.target, trial.adversarial, draws=DRAWS.turn("judge"))
 
@@ -250,6 +253,8 @@ def _check_more_steps(case: Case, clean: AudioBatch, tolerance: float) -> None:
 
 
 def _is_random(case: Case, clean: AudioBatch) -> bool:
+    if case.target.shows == "decisions":
+        return case.target.random
     texts = decode(case.target, clean, DRAWS)
     goal = case.goal.bind(case.goal.read(case.target, clean, texts, draws=DRAWS))
     with torch.no_grad():

@@ -28,8 +28,18 @@ def check_capabilities(
 
 
 def _check_scores(target: Target, batch: AudioBatch, draws: Draws, tolerance: float) -> None:
-    """They have a gradient, clip by clip, and the best of them is what is decoded."""
+    """They have a gradient, clip by clip, if the target shows one; the best of them is what is decoded."""
     scorer = target.capability(Scores)
+    if target.shows == "gradient":
+        _check_slopes(scorer, batch, draws)
+    if not target.random:
+        with torch.no_grad():
+            scores = scorer.scores(batch, draws=draws)
+        _check_decision(target, batch, scorer, scores, draws, tolerance)
+
+
+def _check_slopes(scorer: Scores, batch: AudioBatch, draws: Draws) -> None:
+    """The scores of each clip have a gradient to its own sound alone."""
     leaf = batch.waveforms.detach().clone().requires_grad_()
     with torch.enable_grad():
         scores = scorer.scores(batch.with_waveforms(leaf), draws=draws)
@@ -44,8 +54,6 @@ def _check_scores(target: Target, batch: AudioBatch, draws: Draws, tolerance: fl
         require(fine, Law.GRADIENT, f"The scores of clip {name!r} have a gradient of zero, NaN or infinity.")
     leaks = bool((first[1:].abs().amax(dim=1) > 1e-6 * first[0].abs().max()).any())
     require(not leaks, Law.ISOLATED, f"The scores of clip {batch.ids[0]!r} depend on other clips.")
-    if not target.random:
-        _check_decision(target, batch, scorer, scores.detach(), draws, tolerance)
 
 
 def _check_decision(
@@ -95,10 +103,11 @@ def _check_languages(target: Target, batch: AudioBatch, draws: Draws, tolerance:
         scores = detector.language_scores(batch.with_waveforms(leaf), draws=draws)
         got, expected = tuple(scores.shape), (len(batch), len(detector.languages))
         require(got == expected, Law.SHAPE, f"Expected language scores of shape {expected}, got {got}.")
-        require(scores.requires_grad, Law.GRADIENT, "The language scores are detached.")
-        (slope,) = torch.autograd.grad(scores.square().sum(), leaf)
-    silent = not bool(slope.masked_select(~batch.mask).any())
-    require(silent, Law.PADDING, "The language scores have a gradient in the padding.")
+        if target.shows == "gradient":
+            require(scores.requires_grad, Law.GRADIENT, "The language scores are detached.")
+            (slope,) = torch.autograd.grad(scores.square().sum(), leaf)
+            silent = not bool(slope.masked_select(~batch.mask).any())
+            require(silent, Law.PADDING, "The language scores have a gradient in the padding.")
     for row in range(len(batch)):
         with torch.no_grad():
             alone = detector.language_scores(batch.select([row]), draws=draws)

@@ -11,7 +11,7 @@ from sottovoce.core.attack import climb, decode
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Snr
 from sottovoce.core.draws import Draws
-from sottovoce.core.goal import Goal
+from sottovoce.core.goal import Become, Goal
 from sottovoce.core.target import Scores, Target
 from sottovoce.testing.checks.check_target import scorer_of
 from sottovoce.testing.clips import clips_for
@@ -52,6 +52,7 @@ def check_goal(
     require(bool(open_rows), Law.SUCCESS, "The goal applies to none of the clips; give it others.")
     clean, goal = clean.select(open_rows), goal.select(open_rows)
     _check_references(goal, target, clean, tolerance)
+    _check_nearness(goal)
     before, after, delta = _ascend(goal, target, clean)
     for name, old, new in zip(clean.ids, before.tolist(), after.tolist(), strict=True):
         require(
@@ -75,6 +76,20 @@ def _check_references(goal: Goal, target: Target, clean: AudioBatch, tolerance: 
         alone = one.objective(target, clean.select([row]), draws=DRAWS).detach()
         same = one.references == (goal.references[row],) and gap(alone, whole[[row]]) <= tolerance
         require(same, Law.ALONE, f"Clip {name!r} alone has another reference or objective.")
+
+
+def _check_nearness(goal: Goal) -> None:
+    """Of the texts that clips have, or are meant to have, a success is nearer than what is none."""
+    known = sorted({*goal.references, *goal.wanted, *(goal.texts if isinstance(goal, Become) else ())})
+    for row in range(len(goal.references)):
+        one = goal.select([row])
+        found = [(one.nearness([text])[0], one.achieved([text])[0], text) for text in known]
+        for near, _, text in (each for each in found if each[1]):
+            for far, _, other in (each for each in found if not each[1]):
+                detail = (
+                    f"{text!r} is a success and {other!r} is not, but their nearness is {near} and {far}."
+                )
+                require(near > far, Law.SIGN, detail)
 
 
 def _ascend(goal: Goal, target: Target, clean: AudioBatch) -> tuple[Tensor, Tensor, Tensor]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import Scores, Target, check_clips
+from sottovoce.core.target import CtcFrames, Languages, Matches, Scores, Target, check_clips
 from sottovoce.errors import InputError, MissingCapability
 from sottovoce.testing.checks.check_capabilities import check_capabilities
 from sottovoce.testing.clips import clips_for, misnamed, widened
@@ -22,9 +22,12 @@ DRAWS = Draws(7, ("contract",))
 
 @dataclass(frozen=True)
 class TargetAnswers:
-    """All answers of a target to a batch, clip by clip, so that batches of other shapes can be compared."""
+    """All answers of a target to a batch, clip by clip, so that batches of other shapes can be compared.
 
-    loss: Tensor
+    What the target does not show is missing: no loss, no gradients.
+    """
+
+    loss: Tensor | None
     gradients: tuple[Tensor, ...]
     texts: tuple[str, ...]
     scores: Tensor | None
@@ -33,15 +36,15 @@ class TargetAnswers:
         """The answers to some of the clips."""
         picked = list(rows)
         return TargetAnswers(
-            self.loss[picked],
-            tuple(self.gradients[row] for row in picked),
+            None if self.loss is None else self.loss[picked],
+            tuple(self.gradients[row] for row in picked if self.gradients),
             tuple(self.texts[row] for row in picked),
             None if self.scores is None else self.scores[picked],
         )
 
     def difference(self, other: TargetAnswers, tolerance: float) -> str | None:
         """What differs by more than the tolerance, in words; None: nothing."""
-        if gap(other.loss, self.loss) > tolerance:
+        if self.loss is not None and other.loss is not None and gap(other.loss, self.loss) > tolerance:
             return f"loss ({self.loss.tolist()} and {other.loss.tolist()})"
         if (
             self.scores is not None
@@ -68,7 +71,8 @@ def check_target(
     """Raise `ContractError` if a target breaks a law.
 
     Its answers must not depend on padding, on other clips or on global random state; a gradient must reach
-    the waveform; the model must not be changed; its capabilities must agree with what it decodes.
+    the waveform; the model must not be changed; its capabilities must agree with what it decodes. Of a target
+    that shows scores or decisions alone only what it shows is checked, and that it shows no more.
 
     clips: three or more clips of different lengths. Default: made up.
     labels: one for each clip. Default: what the target itself says.
@@ -81,15 +85,18 @@ def check_target(
         with torch.no_grad():
             texts = target.decode(batch, draws=DRAWS)
         wanted = tuple(texts) if labels is None else tuple(labels)
+        _check_sight(target)
         _check_shapes(target, batch, wanted)
     whole = check_random_state(lambda: ask(target, batch, wanted), lambda a, b: a.difference(b, tolerance))
     _check_training_mode(target, batch, wanted, whole, tolerance)
-    _check_gradient(batch, whole)
-    _check_labels(target, batch, wanted, whole)
+    if target.shows == "gradient":
+        _check_gradient(batch, whole)
+        _check_isolation(target, batch, wanted)
+    if whole.loss is not None:
+        _check_labels(target, batch, wanted, whole.loss)
     wide = ask(target, widened(batch, longest=target.longest), wanted)
     difference = whole.difference(wide, tolerance)
     require(difference is None, Law.PADDING, f"More padding changed the {difference}.")
-    _check_isolation(target, batch, wanted)
     _check_batches(target, batch, wanted, whole, tolerance)
     if target.random:
         _check_sound(target, batch, wanted, whole)
@@ -99,20 +106,30 @@ def check_target(
 
 
 def ask(target: Target, batch: AudioBatch, labels: Sequence[str]) -> TargetAnswers:
-    """Loss, gradient, scores if there are any, and text. The gradient is computed as in an attack."""
+    """What the target shows: loss, gradient, scores, and text. The gradient is computed as in an attack."""
+    loss: Tensor | None = None
+    gradients: tuple[Tensor, ...] = ()
+    if target.shows == "gradient":
+        loss, gradients = _climbed(target, batch, labels)
+    with torch.no_grad(), handed_back(batch):
+        if target.shows == "scores":
+            loss = target.loss(batch, labels, draws=DRAWS)
+        texts = target.decode(batch, draws=DRAWS)
+        scorer = scorer_of(target)
+        scores = None if scorer is None else scorer.scores(batch, draws=DRAWS)
+    return TargetAnswers(loss, gradients, tuple(texts), scores)
+
+
+def _climbed(target: Target, batch: AudioBatch, labels: Sequence[str]) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """The loss `(batch,)`, and the gradient of each clip without its padding."""
     leaf = batch.waveforms.detach().clone().requires_grad_()
     heard = batch.with_waveforms(leaf)
     with torch.enable_grad():
         with handed_back(heard):
             loss = target.loss(heard, labels, draws=DRAWS)
         gradient = slope(loss.sum(), leaf)
-    with torch.no_grad(), handed_back(batch):
-        texts = target.decode(batch, draws=DRAWS)
-        scorer = scorer_of(target)
-        scores = None if scorer is None else scorer.scores(batch, draws=DRAWS)
     lengths = batch.lengths.tolist()
-    gradients = tuple(row[:length] for row, length in zip(gradient, lengths, strict=True))
-    return TargetAnswers(loss.detach(), gradients, tuple(texts), scores)
+    return loss.detach(), tuple(row[:length] for row, length in zip(gradient, lengths, strict=True))
 
 
 def scorer_of(target: Target) -> Scores | None:
@@ -135,14 +152,22 @@ def slope(value: Tensor, leaf: Tensor, *, keep: bool = False) -> Tensor:
     return gradient
 
 
+def _check_sight(target: Target) -> None:
+    """A target that gives answers alone has nothing that would tell an attacker more."""
+    more = [kind for kind in (Scores, Matches, CtcFrames, Languages) if target.offers(kind)]
+    told = target.shows != "decisions" or not more
+    names = ", ".join(kind.__name__ for kind in more)
+    require(told, Law.CAPABILITY, f'It offers {names}, but shows "decisions"; set shows to "scores".')
+
+
 def _check_shapes(target: Target, batch: AudioBatch, labels: Sequence[str]) -> None:
     count = len(batch)
     with torch.no_grad():
-        loss = target.loss(batch, labels, draws=DRAWS)
+        loss = None if target.shows == "decisions" else target.loss(batch, labels, draws=DRAWS)
         texts = target.decode(batch, draws=DRAWS)
         scorer = scorer_of(target)
         scores = None if scorer is None else scorer.scores(batch, draws=DRAWS)
-    got = tuple(loss.shape)
+    got = (count,) if loss is None else tuple(loss.shape)
     require(got == (count,), Law.SHAPE, f"Expected a loss of shape ({count},), one a clip, got {got}.")
     require(len(texts) == count, Law.SHAPE, f"Expected {count} decoded texts, got {len(texts)}.")
     if scorer is not None and scores is not None:
@@ -173,13 +198,13 @@ def _check_gradient(batch: AudioBatch, whole: TargetAnswers) -> None:
         )
 
 
-def _check_labels(target: Target, batch: AudioBatch, labels: Sequence[str], whole: TargetAnswers) -> None:
+def _check_labels(target: Target, batch: AudioBatch, labels: Sequence[str], known: Tensor) -> None:
     """Another label has another loss."""
     others = _other_labels(target, labels)
     with torch.no_grad():
         loss = target.loss(batch, others, draws=DRAWS)
     for row, (label, other) in enumerate(zip(labels, others, strict=True)):
-        same = label != other and bool(loss[row] == whole.loss[row])
+        same = label != other and bool(loss[row] == known[row])
         detail = f"Clip {batch.ids[row]!r} has one loss, {float(loss[row]):.6g}, for {label!r} and {other!r}."
         require(not same, Law.LABEL, detail)
 
@@ -246,10 +271,7 @@ def _check_sound(target: Target, batch: AudioBatch, labels: Sequence[str], whole
     with torch.no_grad():
         part = misnamed(batch, rows)
         texts = target.decode(part, draws=DRAWS)
-        scorer = scorer_of(target)
-        found = target.loss(part, [labels[row] for row in rows], draws=DRAWS)[:, None]
-        found = found if scorer is None else scorer.scores(part, draws=DRAWS)
-    before = whole.loss[:, None] if whole.scores is None else whole.scores
+    found, before = (_told(each) for each in (ask(target, part, [labels[row] for row in rows]), whole))
     other = [place for place, row in enumerate(rows) if not torch.equal(batch.clip(place), batch.clip(row))]
     for place in other:
         # A loss may well be zero for more than one sound.
@@ -259,6 +281,12 @@ def _check_sound(target: Target, batch: AudioBatch, labels: Sequence[str], whole
     moved = [place for place in other if whole.texts[place] != whole.texts[rows[place]]]
     stuck = bool(moved) and all(texts[place] == whole.texts[place] for place in moved)
     require(not stuck, Law.SOUND, f"Other sounds under the same names have the same texts: {texts}.")
+
+
+def _told(answers: TargetAnswers) -> Tensor:
+    """What a target shows of each clip beside its text, `(batch, n)`; zeros if that is nothing."""
+    loss = torch.zeros(len(answers.texts)) if answers.loss is None else answers.loss
+    return loss[:, None] if answers.scores is None else answers.scores
 
 
 def _check_input(target: Target) -> None:
