@@ -96,7 +96,7 @@ def test_another_ear_does_not_add_to_a_run(tmp_path: Path, monkeypatch: pytest.M
     shutil.copy(EAR.with_name("learned-fin.safetensors"), tmp_path / "ear.safetensors")
     monkeypatch.setenv("SOTTOVOCE_EAR_WEIGHTS", str(tmp_path / "ear.safetensors"))
     with pytest.raises(
-        InputError, match="the weights of ear.safetensors, learned-scratch.safetensors changed"
+        InputError, match=r"the weights of ear\.safetensors, learned-scratch\.safetensors changed"
     ):
         run_audit(plan, tmp_path / "run", device="cpu")
     assert len(list(folder.records())) == 2
