@@ -305,5 +305,5 @@ def test_bad_input() -> None:
         {"mutation_size": 0.0},
         {"batch_clips": 0},
     ):
-        with pytest.raises(InputError, match="must be"):
+        with pytest.raises(InputError, match=f"{next(iter(settings))}="):
             Genetic(**settings)  # type: ignore[arg-type]
