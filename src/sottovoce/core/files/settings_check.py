@@ -23,7 +23,7 @@ _LIMITS = "limits"
 
 @final
 @dataclass(frozen=True)
-class Limits:
+class SettingLimits:
     """Which values a setting takes, besides None. hint: what to type, where the default does not tell."""
 
     at_least: float | None = None
@@ -65,12 +65,12 @@ def limits(
     below: float | None = None,
     one_of: tuple[str, ...] = (),
     hint: str = "",
-) -> dict[str, Limits]:
-    """Limits of a setting: `steps: int = field(default=40, metadata=limits(at_least=1))`.
+) -> dict[str, SettingLimits]:
+    """SettingLimits of a setting: `steps: int = field(default=40, metadata=limits(at_least=1))`.
 
     Without a bound, any finite number is taken.
     """
-    return {_LIMITS: Limits(at_least, above, at_most, below, one_of, hint)}
+    return {_LIMITS: SettingLimits(at_least, above, at_most, below, one_of, hint)}
 
 
 class CheckedSettings:
