@@ -130,10 +130,7 @@ def test_the_id_of_a_grid_hangs_on_every_entry() -> None:
         ("{targets: [{batch: 3}]}", "a target with a model"),
         ("{targets: [{model: keyword, 3: 4}]}", "'3': expected words as keys, got 3"),
         ("{1: x}", "unknown plan entry '1'"),
-        (
-            "{attacks: {pgd: 1}}",
-            r"'attacks', item 1: expected name\(setting=value, ...\), such as pgd\(steps=100\), got",
-        ),
+        ("{attacks: {pgd: 1}}", r"'attacks', item 1: expected name.* such as pgd\(steps=100\), got .*: 1}"),
         ("{targets: []}", "targets"),
         ("{targets: [3]}", "model"),
         ("{model: keyword, targets: [speaker]}", "'model' or 'targets'"),

@@ -23,7 +23,7 @@ from sottovoce.targets.open_target import files_of, open_target
 
 HOME = Path(sottovoce.__file__).parent
 KEYWORD = HOME / "targets" / "zoo" / "weights" / "keyword_cnn.safetensors"
-EAR = HOME / "perception" / "weights" / "learned-scratch.safetensors"
+EAR = HOME / "perception" / "ears" / "weights" / "learned-scratch.safetensors"
 DENOISER = HOME / "defenses" / "weights" / "denoiser-l1.safetensors"
 
 
@@ -95,7 +95,9 @@ def test_another_ear_does_not_add_to_a_run(tmp_path: Path, monkeypatch: pytest.M
     folder = run_audit(plan, tmp_path / "run", device="cpu")
     shutil.copy(EAR.with_name("learned-fin.safetensors"), tmp_path / "ear.safetensors")
     monkeypatch.setenv("SOTTOVOCE_EAR_WEIGHTS", str(tmp_path / "ear.safetensors"))
-    with pytest.raises(InputError, match=r"got others of ear.safetensors, learned-scratch.safetensors; "):
+    with pytest.raises(
+        InputError, match=r"the weights of ear\.safetensors, learned-scratch\.safetensors changed"
+    ):
         run_audit(plan, tmp_path / "run", device="cpu")
     assert len(list(folder.records())) == 2
 

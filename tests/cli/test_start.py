@@ -58,7 +58,7 @@ def test_no_help_loads_a_library() -> None:
 def test_listing_the_parts_loads_no_library() -> None:
     shown, loaded = loaded_by(VERB.format(words=["parts"]))
     assert loaded == set()
-    assert "steps=40" in shown and "Auto-PGD up the goal's own objective" in shown
+    assert "steps=40" in shown and "Auto-PGD (Croce & Hein 2020)" in shown
 
 
 def test_listing_the_studies_loads_no_library() -> None:

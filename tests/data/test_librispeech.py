@@ -77,7 +77,7 @@ def test_a_transcript_without_words_and_a_broken_file(corpus_root: Path) -> None
 
 def test_what_is_not_librispeech(tmp_path: Path) -> None:
     write(tmp_path / "84" / "84-121123-0000.flac")
-    with pytest.raises(InputError, match=r"expected LibriSpeech .* got 1 folders; name the unpacked"):
+    with pytest.raises(InputError, match=r"expected LibriSpeech .* got 1 folder; name the unpacked"):
         librispeech(str(tmp_path))
     with pytest.raises(InputError, match="no such folder"):
         librispeech(str(tmp_path / "gone"))
@@ -103,7 +103,7 @@ def test_a_table_of_transcripts(tmp_path: Path) -> None:
         ("a.flac\t84\tF\tSTAY", "line 2: expected path, speaker, sex, seconds, text, separated by tabs"),
         ("a.flac\t84\tF\t0.03\t ", "line 2: .*an empty path or text"),
         ("a.flac\t84\tF\t0.03\tSTAY", "got 'a' in lines 1 and 2"),
-        ("gone.flac\t84\tF\t0.03\tSTAY", r"got 1 without one .*folder of transcripts\.tsv"),
+        ("gone.flac\t84\tF\t0.03\tSTAY", r"no such file at 1 of 2 paths .*folder of transcripts\.tsv"),
     ],
 )
 def test_a_table_that_cannot_be_used(tmp_path: Path, line: str, message: str) -> None:

@@ -89,7 +89,7 @@ def test_pcgita_whose_folders_contradict_its_names(gita: Path) -> None:
 
 def test_not_pcgita(tmp_path: Path) -> None:
     record(tmp_path / "a/one.wav")
-    with pytest.raises(InputError, match=r"expected PC-GITA \(.*got 1 folders and 1 other recordings"):
+    with pytest.raises(InputError, match=r"expected PC-GITA \(.*got 1 folder and 1 other recordings"):
         pcgita(str(tmp_path))
     with pytest.raises(InputError, match="got no such folder"):
         pcgita(str(tmp_path / "absent"))
@@ -163,7 +163,7 @@ def test_torgo_in_its_four_archives(torgo_root: Path, tmp_path: Path) -> None:
 
 def test_not_torgo(tmp_path: Path) -> None:
     record(tmp_path / "Anna/one.wav")
-    with pytest.raises(InputError, match=r"expected TORGO \(.*got 1 folders"):
+    with pytest.raises(InputError, match=r"expected TORGO \(.*got 1 folder;"):
         torgo(str(tmp_path))
     (tmp_path / "F01").mkdir()
     with pytest.raises(InputError, match="got 1 such folders without recordings"):

@@ -516,7 +516,7 @@ def test_a_sigma_must_be_above_zero(sigma: float) -> None:
 @pytest.mark.parametrize(
     ("transforms", "reason"),
     [
-        ([], "no defense"),
+        ([], "got none: the noise is what certifies"),
         ([Quantise(bits=8), Gaussian(sigma=0.1)], "begins with gaussian"),
         ([Gaussian(snr_db=20.0)], "follows the clip"),
         ([MadNoise(sigma=0.1)], "low frequencies"),

@@ -103,7 +103,7 @@ def test_the_study_and_going_on(tmp_path: Path, small: None) -> None:
 
 
 def test_a_cell_is_the_same_however_it_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = rxor_runs.Job(Design(widths=(3,)), 0.4, rxor_runs.Training(), 600)
+    job = rxor_runs.RxorJob(Design(widths=(3,)), 0.4, rxor_runs.Training(), 600)
     bench = open_bench(Choice(clips=600), tmp_path, "cpu", quiet)
     whole = rxor_runs._run(job, bench.draws)
     monkeypatch.setattr(rxor_runs, "AT_ONCE", 130)

@@ -25,7 +25,7 @@ from sottovoce.studies.olivier2023.pruned_networks.image_networks import (
 from sottovoce.studies.olivier2023.pruned_networks.pruned_robustness import STUDY, difference, run
 from sottovoce.studies.olivier2023.pruned_networks.pruning_bench import (
     PruningBench,
-    Trained,
+    TrainedNetwork,
     image_budgets,
     open_bench,
 )
@@ -38,7 +38,7 @@ from sottovoce.studies.olivier2023.pruned_networks.pruning_material import (
     split_data,
 )
 from sottovoce.studies.olivier2023.pruned_networks.pruning_tables import SIZES, SMALLER, TABLE_3_1
-from sottovoce.studies.olivier2023.pruned_networks.strongest_attack import Attackers, Judged, judge
+from sottovoce.studies.olivier2023.pruned_networks.strongest_attack import Attackers, JudgedNetwork, judge
 from sottovoce.studies.study import Choice
 from sottovoce.targets.families.classifier import ModuleClassifier
 from sottovoce.targets.open_target import open_target
@@ -145,10 +145,10 @@ def test_verdicts_are_kept_a_budget_at_a_time(tmp_path: Path) -> None:
         judge(target(), clips, ATTACKERS, path, lambda note: None)
 
 
-def verdicts(*fell: str, sizes: tuple[str, ...] = (*SMALLER, *SIZES)) -> Judged:
+def verdicts(*fell: str, sizes: tuple[str, ...] = (*SMALLER, *SIZES)) -> JudgedNetwork:
     truth = ["up"] * len(fell)
     said = ["down" if one == "clean" else "up" for one in fell]
-    return Judged(
+    return JudgedNetwork(
         truth=truth,
         said=said,
         flat=0.0,
@@ -305,16 +305,16 @@ def test_tables_and_claims() -> None:
     plain, masked, firm = (verdicts(*each * 5) for each in fell)
     words = [verdicts(*each * 5, sizes=radii) for each in fell]
     keyword = {
-        "plain": Trained(100, 0.0, words[0]),
-        "pgd": Trained(100, 0.0, words[2]),
-        "halved-1": Trained(30, 0.7, words[1]),
+        "plain": TrainedNetwork(100, 0.0, words[0]),
+        "pgd": TrainedNetwork(100, 0.0, words[2]),
+        "halved-1": TrainedNetwork(30, 0.7, words[1]),
     }
     images = {
-        "none": Trained(50, 0.0, plain),
-        "adversarial training": Trained(50, 0.0, firm),
-        "randomized smoothing": Trained(50, 0.0, plain),
-        "compressed": Trained(10, 0.8, masked),
-        "compressed further": Trained(5, 0.9, plain),
+        "none": TrainedNetwork(50, 0.0, plain),
+        "adversarial training": TrainedNetwork(50, 0.0, firm),
+        "randomized smoothing": TrainedNetwork(50, 0.0, plain),
+        "compressed": TrainedNetwork(10, 0.8, masked),
+        "compressed further": TrainedNetwork(5, 0.9, plain),
     }
     bench = PruningBench(
         Path("out"), Choice(), TINY, "embedded", "strokes", "", keyword, {"small": images}, {},

@@ -67,9 +67,9 @@ class StraightThrough(Transform):
     """The transform's output with the gradient of the identity: for rounding, codecs and the like.
 
     >>> coarse = sv.defenses.StraightThrough(sv.defenses.Quantise(bits=4))
-    >>> sound = torch.tensor([[0.1, -0.3]], requires_grad=True)
-    >>> heard = coarse(sv.AudioBatch.of([sound[0]], sample_rate=16000), draws=sv.Draws(0)).waveforms
-    >>> heard.sum().backward()
+    >>> batch = sv.AudioBatch.of([torch.tensor([0.1, -0.3])], sample_rate=16000)
+    >>> sound = batch.waveforms.clone().requires_grad_()
+    >>> coarse(batch.with_waveforms(sound), draws=sv.Draws(0)).waveforms.sum().backward()
     >>> sound.grad.tolist()
     [[1.0, 1.0]]
     """

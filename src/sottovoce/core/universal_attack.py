@@ -35,8 +35,9 @@ class Perturbation(Attack):
     >>> clips = sv.open_data("embedded", model="keyword", limit=2)
     >>> trial = sv.attack("keyword", clips, sv.attacks.Perturbation(waveform=hum, sample_rate=16000),
     ...                   budget="snr(db=30)")
-    >>> round(sv.metrics.Snr()(trial.clean.waveforms[0], trial.adversarial.waveforms[0], sample_rate=16000))
-    30
+    >>> snr = sv.metrics.Snr()(trial.clean.waveforms, trial.adversarial.waveforms, sample_rate=16000)
+    >>> [round(decibels) for decibels in snr.tolist()]
+    [30, 30]
     """
 
     waveform: Tensor
@@ -100,6 +101,7 @@ def check_norm(attack: UniversalAttack, budget: Budget) -> None:
 class UniversalAttack(CheckedSettings, ABC):
     """An attack fitted on a set of clips. A subclass is a frozen dataclass that writes `fit`.
 
+    >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True, kw_only=True)
     ... class Hum(sv.attacks.UniversalAttack):
     ...     hertz: float = 60.0

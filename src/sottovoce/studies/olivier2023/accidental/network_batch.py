@@ -99,7 +99,7 @@ class Running(NamedTuple):
     variance: Tensor
 
 
-class Layer(NamedTuple):
+class BatchLayer(NamedTuple):
     weight: Tensor
     bias: Tensor | None
     scale: Tensor | None
@@ -135,7 +135,7 @@ class Networks:
         for first in range(0, len(self), size):
             yield self.select(torch.arange(first, min(first + size, len(self))))
 
-    def layers(self) -> Iterator[Layer]:
+    def layers(self) -> Iterator[BatchLayer]:
         sizes = [prod(shape) for shape in self.design.shapes]
         flat = torch.split_with_sizes(self.parameters, sizes, dim=1)
         rest = iter(
@@ -145,7 +145,7 @@ class Networks:
         for place in range(hidden + 1):
             normed = self.design.batch_norm and place < hidden
             weight, bias = next(rest), next(rest) if self.design.bias else None
-            yield Layer(weight, bias, next(rest) if normed else None, next(rest) if normed else None)
+            yield BatchLayer(weight, bias, next(rest) if normed else None, next(rest) if normed else None)
 
     def scores(
         self, points: Tensor, *, training: bool = False, update: bool = True, draws: BlockDraws | None = None
@@ -187,7 +187,7 @@ class Networks:
         )
 
 
-def _linear(layer: Layer, points: Tensor) -> Tensor:
+def _linear(layer: BatchLayer, points: Tensor) -> Tensor:
     turned = layer.weight.transpose(1, 2)
     if layer.bias is None:
         return torch.bmm(points, turned)

@@ -54,7 +54,7 @@ GRID = tuple(
 """What the thesis leaves out, varied: learning rate, loss and batch."""
 
 
-class Job(NamedTuple):
+class RxorJob(NamedTuple):
     """Networks of one design, trained in one way at one margin."""
 
     design: Design
@@ -132,10 +132,12 @@ class RxorBench:
     def draws(self) -> Draws:
         return Draws(self.seed).turn("study", "O1")
 
-    def jobs(self) -> list[Job]:
-        main = [Job(design, margin, self.training, self.count) for design in DESIGNS for margin in MARGINS]
+    def jobs(self) -> list[RxorJob]:
+        main = [
+            RxorJob(design, margin, self.training, self.count) for design in DESIGNS for margin in MARGINS
+        ]
         return main + [
-            Job(design, MARGINS[0], one, self.grid_count) for design in GRID_DESIGNS for one in GRID
+            RxorJob(design, MARGINS[0], one, self.grid_count) for design in GRID_DESIGNS for one in GRID
         ]
 
     @property
@@ -151,17 +153,17 @@ class RxorBench:
 
         self.parts.make(jobs, os.cpu_count() or 1, tell)
 
-    def found(self, job: Job) -> RxorFound:
+    def found(self, job: RxorJob) -> RxorFound:
         kept = self.parts.read(job.name)
         return RxorFound(job.networks, kept["margins"], kept["passed"], kept["examples"])
 
     def main(self, design: Design, margin: float) -> RxorFound:
         """As the main tables have it."""
-        return self.found(Job(design, margin, self.training, self.count))
+        return self.found(RxorJob(design, margin, self.training, self.count))
 
     def varied(self, design: Design, training: Training) -> RxorFound:
         """A cell of the grid, trained at the largest margin."""
-        return self.found(Job(design, MARGINS[0], training, self.grid_count))
+        return self.found(RxorJob(design, MARGINS[0], training, self.grid_count))
 
 
 def open_bench(choice: Choice, out: Path | None, device: str, tell: Tell) -> RxorBench:
@@ -178,7 +180,7 @@ def open_bench(choice: Choice, out: Path | None, device: str, tell: Tell) -> Rxo
     return RxorBench(folder, scale, count, training, choice.seed, tell, KeptParts(folder, setting), {})
 
 
-def _run(job: Job, draws: Draws) -> Arrays:
+def _run(job: RxorJob, draws: Draws) -> Arrays:
     chunks = list(_chunks(job, draws.turn(str(job.design), job.margin)))  # type: ignore[arg-type]  # a margin is a name here
     margins = np.concatenate([margins for margins, _, _ in chunks])
     parameters = np.concatenate([one for _, _, one in chunks])
@@ -192,7 +194,7 @@ def _run(job: Job, draws: Draws) -> Arrays:
 
 
 def _chunks(
-    job: Job, draws: Draws
+    job: RxorJob, draws: Draws
 ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.float32]]]:
     """Of the valid networks: margins, which sets they passed, and parameters."""
     for first in range(0, job.networks, AT_ONCE):

@@ -8,9 +8,13 @@ from typing import Any
 
 from sottovoce.core.statistics import Interval, ratio_difference
 from sottovoce.studies.draw import twin_curves
-from sottovoce.studies.olivier2023.pruned_networks.pruning_bench import PruningBench, Trained, open_bench
+from sottovoce.studies.olivier2023.pruned_networks.pruning_bench import (
+    PruningBench,
+    TrainedNetwork,
+    open_bench,
+)
 from sottovoce.studies.olivier2023.pruned_networks.pruning_tables import ERRORS, SIZES, SMALLER, TABLE_3_1
-from sottovoce.studies.olivier2023.pruned_networks.strongest_attack import PGD, SEARCH, Judged
+from sottovoce.studies.olivier2023.pruned_networks.strongest_attack import PGD, SEARCH, JudgedNetwork
 from sottovoce.studies.shown_numbers import as_printed, percent, percent_interval
 from sottovoce.studies.study import Reading, Result, Study, StudyFigure, StudyTable
 from sottovoce.studies.trends import Trend, higher, trend_sheet
@@ -31,7 +35,7 @@ BY_INTERVAL = (
 )
 LARGE = ("Linf 16/255", "L2 2")
 SMALL = ("Linf 4/255", "L2 0.5")
-Group = Mapping[str, Trained]
+Group = Mapping[str, TrainedNetwork]
 
 
 def run(bench: PruningBench) -> Result:
@@ -75,7 +79,7 @@ def run(bench: PruningBench) -> Result:
     )
 
 
-def title_of(name: str, trained: Trained) -> str:
+def title_of(name: str, trained: TrainedNetwork) -> str:
     """A network as tables name it."""
     if trained.removed and name.startswith("halved"):
         return f"pruned, {100 * trained.removed:.0f} % gone"
@@ -106,17 +110,17 @@ def _values(group: Group) -> dict[str, Any]:
     }
 
 
-def _attacks(judged: Judged) -> list[str]:
+def _attacks(judged: JudgedNetwork) -> list[str]:
     """The attacks that fooled it at all."""
     return sorted({each for fell in judged.fell.values() for each in fell if each})
 
 
-def _mean(judged: Judged, attacks: Sequence[str] | None) -> float:
+def _mean(judged: JudgedNetwork, attacks: Sequence[str] | None) -> float:
     """Over the thesis's six sizes, or over all radii of a keyword model."""
     return fmean(judged.accuracy(size, attacks).value for size in _counted(judged))
 
 
-def _counted(judged: Judged) -> list[str]:
+def _counted(judged: JudgedNetwork) -> list[str]:
     return [size for size in judged.fell if size not in SMALLER]
 
 
@@ -204,21 +208,24 @@ def _printed() -> StudyTable:
 
 
 def difference(
-    one: Judged, other: Judged, attacks: Sequence[str] | None, sizes: Sequence[str] | None = None
+    one: JudgedNetwork,
+    other: JudgedNetwork,
+    attacks: Sequence[str] | None,
+    sizes: Sequence[str] | None = None,
 ) -> Interval:
     """Accuracy of a network less that of another on the same clips, over some sizes; None: those of
     the mean."""
     wanted = _counted(one) if sizes is None else list(sizes)
 
-    def parts(judged: Judged) -> list[tuple[int, int]]:
+    def parts(judged: JudgedNetwork) -> list[tuple[int, int]]:
         stood = [judged.stands(size, attacks) for size in wanted]
         return [(sum(each), len(wanted)) for each in zip(*stood, strict=True)]
 
     return ratio_difference(parts(one), parts(other))
 
 
-def _clean_difference(one: Judged, other: Judged) -> Interval:
-    def parts(judged: Judged) -> list[tuple[int, int]]:
+def _clean_difference(one: JudgedNetwork, other: JudgedNetwork) -> Interval:
+    def parts(judged: JudgedNetwork) -> list[tuple[int, int]]:
         return [(int(said == meant), 1) for said, meant in zip(judged.said, judged.truth, strict=True)]
 
     return ratio_difference(parts(one), parts(other))
@@ -273,7 +280,7 @@ def _image_trends(networks: Mapping[str, Group]) -> list[Trend]:
     return trends
 
 
-def _hardly_falls(network: str, pruned: Judged) -> Trend:
+def _hardly_falls(network: str, pruned: JudgedNetwork) -> Trend:
     """Of 20.0 at 4/255 the thesis has 13.3 at 16/255."""
     first, last = (pruned.accuracy(size, ALONE) for size in (SMALL[0], LARGE[0]))
     claim = f"images, {network}: compressed, PGD from 4/255 to 16/255 costs less than half (20.0 to 13.3)"
@@ -281,7 +288,7 @@ def _hardly_falls(network: str, pruned: Judged) -> Trend:
     return Trend(claim, holds, f"{percent(first.value)} to {percent(last.value)} %")
 
 
-def _line(judged: Judged, sizes: Sequence[str]) -> tuple[list[str], list[float], list[float]]:
+def _line(judged: JudgedNetwork, sizes: Sequence[str]) -> tuple[list[str], list[float], list[float]]:
     clean = 100 * judged.clean.value
     return (
         ["none", *(size.split()[1] for size in sizes)],

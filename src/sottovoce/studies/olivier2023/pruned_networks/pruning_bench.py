@@ -30,7 +30,7 @@ from sottovoce.studies.olivier2023.pruned_networks.pruning_material import (
     split_data,
 )
 from sottovoce.studies.olivier2023.pruned_networks.pruning_tables import SIZES, SMALLER
-from sottovoce.studies.olivier2023.pruned_networks.strongest_attack import Attackers, Judged, judge
+from sottovoce.studies.olivier2023.pruned_networks.strongest_attack import Attackers, JudgedNetwork, judge
 from sottovoce.studies.olivier2023.runs.hardening_plans import KEYWORDS, variant_of
 from sottovoce.studies.study import Choice, Study, Tell, default_folder, find_scale
 from sottovoce.targets.open_target import find_device, open_target
@@ -63,12 +63,12 @@ IMAGE_METHODS = ("none", "adversarial training", "randomized smoothing", "compre
 
 @final
 @dataclass(frozen=True)
-class Trained:
+class TrainedNetwork:
     """A network and what became of it under attack. removed: the share of its weights that is gone."""
 
     weights: int
     removed: float
-    judged: Judged
+    judged: JudgedNetwork
 
 
 @final
@@ -82,8 +82,8 @@ class PruningBench:
     words: str
     pictures: str
     note: str
-    keyword: Mapping[str, Trained]
-    images: Mapping[str, Mapping[str, Trained]]
+    keyword: Mapping[str, TrainedNetwork]
+    images: Mapping[str, Mapping[str, TrainedNetwork]]
     unused: dict[str, str]
     counts: Mapping[str, int]
     seconds: float
@@ -124,7 +124,7 @@ def open_bench(choice: Choice, out: Path | None, device: str, tell: Tell) -> Pru
     words, pictures = split_data(choice.data)
     key: list[str | int] = [words, pictures, choice.seed, choice.clips or 0]
     folder = out or default_folder("O3", choice.scale, key)
-    work = Workshop(folder, choice, amount, find_device(device), tell)
+    work = PruningWork(folder, choice, amount, find_device(device), tell)
     work.claim(key)
     tell(0.0, "reading clips and images")
     unused: dict[str, str] = {}
@@ -158,7 +158,7 @@ def open_bench(choice: Choice, out: Path | None, device: str, tell: Tell) -> Pru
 
 
 @dataclass
-class Workshop:
+class PruningWork:
     """The folder, and jobs that are done in it once."""
 
     folder: Path
@@ -249,13 +249,13 @@ class Workshop:
 
         return self._once(name, learner, work)
 
-    def judge(self, name: str, target: Target, clips: Material, attackers: Attackers) -> Judged:
+    def judge(self, name: str, target: Target, clips: Material, attackers: Attackers) -> JudgedNetwork:
         kept = self.folder / "judged" / f"{name.replace('/', '-')}.json"
 
-        def work(log: Callable[[str], None]) -> Judged:
+        def work(log: Callable[[str], None]) -> JudgedNetwork:
             return judge(target, clips.test, attackers, kept, log)
 
-        found: Judged = self.job(f"{name} under attack", work)
+        found: JudgedNetwork = self.job(f"{name} under attack", work)
         return found
 
     def _once(self, name: str, learner: Learner, work: Callable[[Callable[[str], None]], None]) -> Learner:
@@ -269,7 +269,7 @@ class Workshop:
         return learner
 
 
-def keyword_models(work: Workshop, clips: Material) -> dict[str, Trained]:
+def keyword_models(work: PruningWork, clips: Material) -> dict[str, TrainedNetwork]:
     """The shipped keyword models, and the plain one with ever fewer feature maps."""
     attackers = Attackers(
         attacks=_attacks(work.amount, step=0.1),
@@ -282,7 +282,7 @@ def keyword_models(work: Workshop, clips: Material) -> dict[str, Trained]:
     for variant in KEYWORDS:
         target = open_target(variant_of("keyword", variant), work.device)
         full = _weights(target)
-        found[variant] = Trained(full, 0.0, work.judge(f"keyword/{variant}", target, clips, attackers))
+        found[variant] = TrainedNetwork(full, 0.0, work.judge(f"keyword/{variant}", target, clips, attackers))
     begun = SHIPPED
     for turn in range(1, HALVINGS + 1):
         name = f"keyword/halved-{turn}"
@@ -295,11 +295,11 @@ def keyword_models(work: Workshop, clips: Material) -> dict[str, Trained]:
         begun = str(work.folder / name / WEIGHTS)
         target = open_target(str(Part("keyword", {"weights": begun})), work.device)
         judged = work.judge(name, target, clips, attackers)
-        found[f"halved-{turn}"] = Trained(_weights(target), 1.0 - _weights(target) / full, judged)
+        found[f"halved-{turn}"] = TrainedNetwork(_weights(target), 1.0 - _weights(target) / full, judged)
     return found
 
 
-def image_models(work: Workshop, images: Images, network: str) -> dict[str, Trained]:
+def image_models(work: PruningWork, images: Images, network: str) -> dict[str, TrainedNetwork]:
     """A network by how it was trained, and pruned: the rows of Table 3.1."""
     amount, seed = work.amount, work.choice.seed
     # Pictures of objects may be mirrored; digits and strokes may not.
@@ -335,7 +335,7 @@ def image_models(work: Workshop, images: Images, network: str) -> dict[str, Trai
         if hardening.noise:
             smooth = Defense.parse(f"gaussian(sigma={SIGMA * SWING})+majority(passes={PASSES})")
             target = Averaged(smooth.around(target), passes=amount.passes)
-        found[method] = Trained(full, 0.0, work.judge(name, target, images.clips, attackers))
+        found[method] = TrainedNetwork(full, 0.0, work.judge(name, target, images.clips, attackers))
     tuning = TrainingRecipe(epochs=amount.tuning[1], learning_rate=5e-4, warm_up_steps=5, weight_decay=1e-4)
     learner, begun = fresh(), work.folder / f"{network}/none" / WEIGHTS
     resize(learner.module, safetensors.torch.load_file(begun))
@@ -347,7 +347,7 @@ def image_models(work: Workshop, images: Images, network: str) -> dict[str, Trai
         learner = work.prune(name, learner, images.clips, pruning, change)
         left = weights_in(learner.module)
         judged = work.judge(name, learner.target(), images.clips, attackers)
-        found[method] = Trained(left, 1.0 - left / full, judged)
+        found[method] = TrainedNetwork(left, 1.0 - left / full, judged)
     return found
 
 

@@ -51,7 +51,7 @@ class Attackers:
 
 
 @dataclass(kw_only=True)
-class Judged:
+class JudgedNetwork:
     """What became of each clip. truth, said: the class of each clip, and what is heard in it.
 
     fell: by budget, for each clip the attack that fooled the model, `clean` where none was needed, or "".
@@ -89,7 +89,9 @@ class Judged:
         return Counter(said).most_common(1)[0][1] / len(said)
 
 
-def judge(target: Target, clips: ClipsInMemory, attackers: Attackers, kept: Path, tick: Tick) -> Judged:
+def judge(
+    target: Target, clips: ClipsInMemory, attackers: Attackers, kept: Path, tick: Tick
+) -> JudgedNetwork:
     """Attack a model with every budget. kept: the file of what is done. tick: told after each budget."""
     setting = {**attackers.describe(), "clips": clips.describe()}
     judged = _read(kept, setting)
@@ -104,7 +106,7 @@ def judge(target: Target, clips: ClipsInMemory, attackers: Attackers, kept: Path
     return judged
 
 
-def _listen(target: Target, clips: ClipsInMemory, attackers: Attackers) -> Judged:
+def _listen(target: Target, clips: ClipsInMemory, attackers: Attackers) -> JudgedNetwork:
     said: list[str] = []
     flat: list[bool] = []
     draws = Draws(attackers.seed)
@@ -114,11 +116,11 @@ def _listen(target: Target, clips: ClipsInMemory, attackers: Attackers) -> Judge
         still = torch.zeros_like(heard.batch.waveforms)
         _, slope = climb(target, heard.batch, still, goal, draws.turn("slope"))
         flat += (slope.abs().amax(dim=1) == 0).tolist()
-    return Judged(truth=list(clips.labels), said=said, flat=sum(flat) / len(flat))
+    return JudgedNetwork(truth=list(clips.labels), said=said, flat=sum(flat) / len(flat))
 
 
 def _attacked(
-    target: Target, clips: ClipsInMemory, attackers: Attackers, budget: str, judged: Judged
+    target: Target, clips: ClipsInMemory, attackers: Attackers, budget: str, judged: JudgedNetwork
 ) -> tuple[list[str], list[str]]:
     fell = ["" if one == two else CLEAN for one, two in zip(judged.truth, judged.said, strict=True)]
     ended = list(judged.said)
@@ -145,12 +147,12 @@ def _attacked(
     return fell, ended
 
 
-def _read(path: Path, setting: Mapping[str, Any]) -> Judged | None:
+def _read(path: Path, setting: Mapping[str, Any]) -> JudgedNetwork | None:
     if not path.exists():
         return None
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        made, judged = content.pop("setting"), Judged(**content)
+        made, judged = content.pop("setting"), JudgedNetwork(**content)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"{path}: expected verdicts of this study, got {type(error).__name__} ({error}); remove the file."
@@ -163,7 +165,7 @@ def _read(path: Path, setting: Mapping[str, Any]) -> Judged | None:
     return judged
 
 
-def _write(path: Path, judged: Judged, setting: Mapping[str, Any]) -> None:
+def _write(path: Path, judged: JudgedNetwork, setting: Mapping[str, Any]) -> None:
     text = json.dumps({"setting": setting, **asdict(judged)})
     write_whole(path, lambda place: place.write_text(text, encoding="utf-8"))
 
