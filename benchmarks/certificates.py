@@ -17,6 +17,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from sottovoce.targets.zoo.keyword_target import keyword
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
@@ -26,7 +27,6 @@ from sottovoce.data.load import Corpus
 from sottovoce.defenses.certified_radius import Certificate, certify
 from sottovoce.defenses.noisy_passes import Smoothed
 from sottovoce.defenses.sampling_bounds import Count, Sampling
-from sottovoce.targets.zoo.keyword_target import keyword
 from sottovoce.targets.zoo.recogniser_targets import recogniser
 
 RATE = 16_000

@@ -25,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from sottovoce.targets.zoo.keyword_target import keyword
 
 from sottovoce.attacks.carlini_wagner import CarliniWagner
 from sottovoce.attacks.deepfool import DeepFool
@@ -37,7 +38,6 @@ from sottovoce.core.goal import Evade
 from sottovoce.data.embedded import embedded
 from sottovoce.data.load import collate
 from sottovoce.targets.zoo.keyword_cnn import CLIP_SAMPLES
-from sottovoce.targets.zoo.keyword_target import keyword
 
 HERE = Path(__file__).parent
 STEPS, STEP = 40, 0.1

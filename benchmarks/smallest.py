@@ -16,6 +16,7 @@ from statistics import median
 from typing import final
 
 import torch
+from sottovoce.targets.zoo.keyword_target import keyword
 from torch import Tensor
 
 from sottovoce.attacks.apgd import Apgd
@@ -31,7 +32,6 @@ from sottovoce.data.corpora import open_corpus
 from sottovoce.data.load import collate
 from sottovoce.metrics.signal_distortion import snr_db
 from sottovoce.targets.families.classifier import Classifier
-from sottovoce.targets.zoo.keyword_target import keyword
 
 DRAWS = Draws(0)
 CLIPS_AT_ONCE = 40

@@ -34,7 +34,12 @@ def test_build() -> None:
         ("goal", "xxxxxx", {}, "unknown goal 'xxxxxx': known: .*evade, .*force"),
         ("attack", "pgd", {"step_size": 1}, "'step_size': did you mean 'steps'?"),
         ("attack", "pgd", {"steps": "many"}, r"^pgd\(steps=many\): expected an integer\.$"),
-        ("attack", "pgd", {"steps": 0}, "^pgd: steps and restarts must be at least 1, got 0 and 1"),
+        (
+            "attack",
+            "pgd",
+            {"steps": 0},
+            r"^pgd\(steps=0\): expected a number of at least 1; the default is 40\.$",
+        ),
         ("budget", "snr", {}, r"^snr needs the setting db; write snr\(db=\.\.\.\)"),
         ("budget", "snr", {"db": 30, "shape": "l1"}, r"^snr\(shape=l1\): expected l2 or linf\.$"),
         ("goal", "evade", {"references": ["a"]}, "unknown setting of evade 'references'"),

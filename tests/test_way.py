@@ -53,7 +53,7 @@ ATTACK = """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("way", "most"), [(AUDIT, 38), (ATTACK, 26)], ids=["sottovoce audit", "sv.attack"])
+@pytest.mark.parametrize(("way", "most"), [(AUDIT, 32), (ATTACK, 22)], ids=["sottovoce audit", "sv.attack"])
 def test_few_files_come_before_the_first_sample(way: str, most: int, tmp_path: Path) -> None:
     program = f"{TRACED}{way}\n\nsys.setprofile(watch)\nway()\n"
     done = subprocess.run(

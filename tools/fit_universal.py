@@ -21,7 +21,7 @@ from sottovoce.core.target import Scores, Target
 from sottovoce.core.universal_attack import Perturbation
 from sottovoce.data.load import collate
 from sottovoce.data.speech_commands import speech_commands
-from sottovoce.targets.zoo.keyword_target import keyword
+from sottovoce.targets.zoo.keyword_cnn import keyword
 
 
 def load(data: str, split: str, word: str, count: int, device: str) -> AudioBatch:

@@ -49,7 +49,7 @@ class InputError(SottovoceError, ValueError):
 
     >>> sv.attacks.Pgd(steps=0)
     Traceback (most recent call last):
-    sottovoce.errors.InputError: steps and restarts must be at least 1, got 0 and 1.
+    sottovoce.errors.InputError: Pgd(steps=0): expected a number of at least 1; the default is 40.
     """
 
     place: Place = ()

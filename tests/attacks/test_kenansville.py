@@ -212,7 +212,9 @@ def test_bad_input(attack: Removal) -> None:
         with pytest.raises(InputError, match="needs a budget in the norm l2"):
             attack(Weak(), batch_of(tones()), Evade(), budget, draws=Draws(0))
     for wrong in ({"steps": 0}, {"depth_db": 0.0}):
-        with pytest.raises(InputError, match="8 and 40 are usual"):
+        with pytest.raises(InputError, match=rf"\({next(iter(wrong))}=0.*\): expected a number"):
             type(attack)(**wrong)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="window_samples must be at least 2"):
+    with pytest.raises(
+        InputError, match=r"\(window_samples=1\): expected a number of at least 2; the default is 200"
+    ):
         KenansvilleSsa(window_samples=1)

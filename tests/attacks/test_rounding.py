@@ -12,7 +12,7 @@ from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Evade
 from sottovoce.data.embedded import embedded
 from sottovoce.data.load import collate
-from sottovoce.targets.zoo.keyword_target import keyword
+from sottovoce.targets.zoo.keyword_cnn import keyword
 
 
 @pytest.mark.parametrize("attack", [DeepFool(), CarliniWagner(steps=40, binary_search=2)])

@@ -153,5 +153,5 @@ def test_bad_input() -> None:
         {"momentum_gain": -1.0},
         {"near": -1},
     ):
-        with pytest.raises(InputError, match="must be"):
+        with pytest.raises(InputError, match=f"{next(iter(settings))}="):
             Taori(**settings)  # type: ignore[arg-type]

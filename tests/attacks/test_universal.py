@@ -287,5 +287,5 @@ def test_bad_input(attack: Accumulation) -> None:
     with pytest.raises(InputError, match="16000 Hz, got 8000 Hz"):
         attack.fit(Plane(), [slow], Evade(), L2(0.1), draws=Draws(0))
     for settings in ({"epochs": 0}, {"deepfool_steps": 0}, {"batch_clips": 0}, {"overshoot": -0.1}):
-        with pytest.raises(InputError, match="must be"):
+        with pytest.raises(InputError, match=rf"\({next(iter(settings))}="):
             type(attack)(**settings)  # type: ignore[arg-type]

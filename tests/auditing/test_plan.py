@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sottovoce import registry
-from sottovoce.auditing.plan import combine_cells as combine
+from sottovoce.auditing.plan import cell as cells
 from sottovoce.auditing.plan.plan_file import Plan, make_plan, read_entries, read_plan
 from sottovoce.auditing.plan.plan_grid import make_grid
 from sottovoce.auditing.run.fitting_clips import fitted_cell
@@ -149,7 +149,7 @@ def test_the_run_id_hangs_on_every_entry() -> None:
         ({"attacks": ["uap_hc"]}, "did you mean 'uap-hc'"),
         ({"attacks": ["pgd(stepz=3)"]}, "did you mean 'step'|did you mean 'steps'"),
         ({"attacks": ["pgd(steps=many)"]}, "steps"),
-        ({"attacks": ["pgd(steps=0)"]}, "pgd: steps and restarts must be at least 1"),
+        ({"attacks": ["pgd(steps=0)"]}, r"pgd\(steps=0\): expected a number of at least 1"),
         ({"attacks": []}, "at least one"),
         ({"attacks": ["pgd", "pgd"]}, "twice"),
         ({"budgets": ["snr(db=nan)"]}, "db"),
@@ -440,7 +440,7 @@ def test_python_refuses_the_same(settings: dict[str, object]) -> None:
 
 def test_cells_are_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: Counter[str] = Counter()
-    behind, build = combine.behind, registry.build
+    behind, build = cells.behind, registry.build
 
     def watched(plan: Plan, defense: str) -> Any:
         counted["behind"] += 1
@@ -450,7 +450,7 @@ def test_cells_are_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
         counted["built"] += 1
         return build(*words)
 
-    monkeypatch.setattr(combine, "behind", watched)
+    monkeypatch.setattr(cells, "behind", watched)
     monkeypatch.setattr(registry, "build", built)
     plan = make_plan({
         "attacks": [f"pgd(steps={steps})" for steps in range(1, 101)],
@@ -477,5 +477,5 @@ def test_cells_are_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_check_that_failed_fails_again() -> None:
     plan = Plan.model_validate({"attacks": ["pgd(steps=0)"]})
     for _ in range(2):
-        with pytest.raises(InputError, match="steps and restarts must be at least 1"):
+        with pytest.raises(InputError, match=r"pgd\(steps=0\): expected"):
             plan.check()

@@ -10,7 +10,7 @@ from sottovoce.auditing.plan.plan_presets import PRESETS, Preset, fill, guess
 from sottovoce.auditing.run.run_cell import assemble
 from sottovoce.core.target import Says
 from sottovoce.errors import UnknownName
-from sottovoce.targets.zoo.keyword_target import keyword
+from sottovoce.targets.zoo.keyword_cnn import keyword
 from sottovoce.targets.zoo.recogniser_targets import recogniser
 
 

@@ -88,7 +88,7 @@ def test_a_bad_clip_ends_with_exit_code_1(mean_model: str, mean_clips: Path, tmp
     [
         (["--snr", "loud"], "expected decibels such as 20,40"),
         (["--linf", "0.1,x"], "expected amplitudes such as 0.002,0.004 for --linf"),
-        (["--l2", "0"], "eps must be above 0"),
+        (["--l2", "0"], "expected a number above 0; full scale is 1"),
         (["--directions", "0"], "--directions from 1"),
         (["--passes", "5"], "--passes from 10"),
         (["--wer", "0.5"], "speech recogniser alone"),

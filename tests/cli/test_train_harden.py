@@ -77,7 +77,7 @@ def test_a_keyword_model_is_hardened_and_goes_on(packs: Path, tmp_path: Path) ->
         (["--noise", "mad"], InputError, "--noise mad needs --sigma"),
         (["--attack", "pgd", "--share", "1.5"], InputError, "expected shares from 0 to 1"),
         (["--attack", "trades"], UnknownName, "unknown attack to train against 'trades'"),
-        (["--attack", "pgd", "--steps", "0"], InputError, "steps and restarts must be at least 1"),
+        (["--attack", "pgd", "--steps", "0"], InputError, "expected a number of at least 1"),
         (["--attack", "fgsm", "--budget", "snrr(db=3)"], UnknownName, "did you mean 'snr'"),
         (["--sigma", "0.1", "--epochs", "0"], InputError, "expected --epochs or --minutes above 0"),
         (

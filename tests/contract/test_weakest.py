@@ -20,7 +20,7 @@ from sottovoce.core.target import Target
 from sottovoce.data.corpora import folder
 from sottovoce.data.embedded import embedded
 from sottovoce.data.load import Corpus, collate
-from sottovoce.targets.zoo.keyword_target import keyword
+from sottovoce.targets.zoo.keyword_cnn import keyword
 from sottovoce.testing import ContractError, Law, check_weakest
 from sottovoce.testing.checks.check_weakest import missed_clips, weakest
 

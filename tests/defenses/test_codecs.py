@@ -17,7 +17,7 @@ from sottovoce.data.embedded import embedded, strings
 from sottovoce.data.load import collate
 from sottovoce.defenses.codecs import Mp3, MuLaw
 from sottovoce.errors import InputError, MissingExtra
-from sottovoce.targets.zoo.keyword_target import keyword
+from sottovoce.targets.zoo.keyword_cnn import keyword
 from sottovoce.testing import check_target, check_transform
 
 RATE = 16000

@@ -16,8 +16,7 @@ from sottovoce.data.corpora import open_corpus
 from sottovoce.errors import InputError, UnknownName
 from sottovoce.targets.zoo import shipped_weights as shipped
 from sottovoce.targets.zoo.classifier_targets import MaskedClassifier, sound, speaker
-from sottovoce.targets.zoo.keyword_cnn import KeywordCnn
-from sottovoce.targets.zoo.keyword_target import keyword
+from sottovoce.targets.zoo.keyword_cnn import KeywordCnn, keyword
 from sottovoce.targets.zoo.recogniser_targets import recogniser
 from sottovoce.targets.zoo.sound_cnn import SoundCnn
 from sottovoce.targets.zoo.speaker_cnn import SpeakerCnn

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from sottovoce.api.object_texts import defense_text
 from sottovoce.api.open_parts import Clips, device_of, open_data, open_model
-from sottovoce.auditing.plan.cell import attack_kind
 from sottovoce.auditing.plan.plan_file import PASSES
 from sottovoce.auditing.run.run_cell import judging, seen_through
 from sottovoce.core.attack import Attack, Trial
@@ -22,7 +20,7 @@ from sottovoce.core.vote import Vote
 from sottovoce.data.load import Corpus
 from sottovoce.defenses.defense_text import Defense
 from sottovoce.errors import InputError
-from sottovoce.registry.part_text import Part
+from sottovoce.registry.part_text import Part, attack_kind
 
 DefenseLike = str | Transform | Vote | Defense | Sequence[str | Transform | Vote] | None
 """A defense: a text, a transform or a vote, or several in order. None: no defense."""
@@ -108,8 +106,10 @@ def _attack(attack: str | Attack) -> Attack:
 
 def _defense(defense: str | Transform | Vote | Sequence[str | Transform | Vote] | None) -> Defense:
     """A defense from texts and objects; the objects need not be registered."""
-    if defense is None or isinstance(defense, str):
-        return Defense.parse(defense_text(defense))
+    if defense is None:
+        return Defense()
+    if isinstance(defense, str):
+        return Defense.parse(defense)
     transforms: tuple[Transform, ...] = ()
     vote: Vote | None = None
     for part in defense if isinstance(defense, Sequence) else [defense]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 import torch
@@ -14,6 +14,7 @@ from sottovoce.core.attack import Attack, Best, climb, within
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Budget, Searchable
 from sottovoce.core.draws import Draws
+from sottovoce.core.files.settings_check import limits
 from sottovoce.core.goal import Goal
 from sottovoce.core.target import Scores, Target
 from sottovoce.errors import InputError
@@ -27,21 +28,12 @@ class AutoPgd(Attack):
     too little progress returns to its best point with half the step.
     """
 
-    steps: int = 100
-    momentum: float = 0.75
-    rho: float = 0.75
-    restarts: int = 1
+    steps: int = field(default=100, metadata=limits(at_least=1))
+    momentum: float = field(default=0.75, metadata=limits(above=0, at_most=1))
+    rho: float = field(default=0.75, metadata=limits(at_least=0, at_most=1))
+    restarts: int = field(default=1, metadata=limits(at_least=1))
 
     budgets: ClassVar[tuple[type[Budget], ...]] = (Searchable,)
-
-    def __post_init__(self) -> None:
-        if self.steps < 1 or self.restarts < 1:
-            raise InputError(f"steps and restarts must be at least 1, got {self.steps} and {self.restarts}.")
-        if not (0 < self.momentum <= 1 and 0 <= self.rho <= 1):
-            raise InputError(
-                "momentum must be above 0 and rho at least 0, and both at most 1, got "
-                f"{self.momentum} and {self.rho}; 0.75 is usual for both."
-            )
 
     @abstractmethod
     def climbed(self, target: Target, goal: Goal) -> Goal:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 import torch
@@ -14,10 +14,10 @@ from sottovoce.core.attack import Attack, Best, climb, within
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget
 from sottovoce.core.draws import Draws
+from sottovoce.core.files.settings_check import limits
 from sottovoce.core.goal import Goal
 from sottovoce.core.quantisation import nearest_step, on_grid
 from sottovoce.core.target import Scores, Target
-from sottovoce.errors import InputError
 
 HELD = Pgd(steps=20)
 """The attack on clips without a success inside an L2 budget."""
@@ -59,25 +59,14 @@ class CarliniWagner(Attack):
 
     name: ClassVar[str] = "cw"
 
-    steps: int = 100
-    binary_search: int = 5
-    learning_rate: float = 0.1
-    confidence: float = 0.0
-    initial_c: float = 4.0
+    steps: int = field(default=100, metadata=limits(at_least=1))
+    binary_search: int = field(default=5, metadata=limits(at_least=1))
+    learning_rate: float = field(default=0.1, metadata=limits(above=0))
+    confidence: float = field(default=0.0, metadata=limits(at_least=0))
+    initial_c: float = field(default=4.0, metadata=limits(above=0))
     bits: int | None = 16
 
     needs: ClassVar[tuple[type, ...]] = (Scores,)
-
-    def __post_init__(self) -> None:
-        if self.steps < 1 or self.binary_search < 1:
-            raise InputError(
-                f"steps and binary_search must be at least 1, got {self.steps} and {self.binary_search}."
-            )
-        if self.learning_rate <= 0 or self.initial_c <= 0 or self.confidence < 0:
-            raise InputError(
-                "learning_rate and initial_c must be above 0 and confidence at least 0, got "
-                f"{self.learning_rate}, {self.initial_c} and {self.confidence}."
-            )
 
     def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
         found = QuietestFound(clean, budget, self.confidence)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 import torch
@@ -13,10 +13,10 @@ from sottovoce.core.attack import Attack, check_finite, decode, within
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget
 from sottovoce.core.draws import Draws
+from sottovoce.core.files.settings_check import limits
 from sottovoce.core.goal import Become, Goal
 from sottovoce.core.quantisation import nearest_step, on_grid
 from sottovoce.core.target import Matches, Target
-from sottovoce.errors import InputError
 
 # A full decoding costs about a forward pass. A clip that matches is decoded at once; if it then says
 # something else, again only WAIT steps later. Any clip is decoded every LOOK steps, as its goal may need less
@@ -55,31 +55,18 @@ class CarliniWagnerAsr(Attack):
 
     name: ClassVar[str] = "cw-asr"
 
-    steps: int = 2000
-    learning_rate: float = 0.1
-    c: float = 0.25
-    eps: float = 0.1
-    shrink: float = 0.7
-    times: int = 8
-    first_token: float = 1.0
+    steps: int = field(default=2000, metadata=limits(at_least=1))
+    learning_rate: float = field(default=0.1, metadata=limits(above=0))
+    c: float = field(default=0.25, metadata=limits(at_least=0))
+    eps: float = field(default=0.1, metadata=limits(above=0))
+    shrink: float = field(default=0.7, metadata=limits(above=0, below=1))
+    times: int = field(default=8, metadata=limits(at_least=0))
+    first_token: float = field(default=1.0, metadata=limits(at_least=0))
     bits: int | None = 16
 
     needs: ClassVar[tuple[type, ...]] = (Matches,)
     budgets: ClassVar[tuple[type[Budget], ...]] = (Ball,)
     goals: ClassVar[tuple[type[Goal], ...]] = (Become,)
-
-    def __post_init__(self) -> None:
-        if self.steps < 1 or self.times < 0:
-            raise InputError(
-                f"steps must be at least 1 and times at least 0, got {self.steps} and {self.times}."
-            )
-        if self.learning_rate <= 0 or self.eps <= 0 or self.c < 0 or self.first_token < 0:
-            raise InputError(
-                "learning_rate and eps must be above 0, c and first_token at least 0, got "
-                f"{self.learning_rate}, {self.eps}, {self.c} and {self.first_token}."
-            )
-        if not 0 < self.shrink < 1:
-            raise InputError(f"shrink must be between 0 and 1, got {self.shrink}; 0.7 or 0.8 is usual.")
 
     def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
         return self.search(target, clean, goal, budget, draws).delta

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 import torch
@@ -12,10 +12,11 @@ from sottovoce.core.attack import Attack, within
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget, NormName
 from sottovoce.core.draws import Draws
+from sottovoce.core.files.settings_check import limits
 from sottovoce.core.goal import Goal
 from sottovoce.core.quantisation import nearest_step
 from sottovoce.core.target import Scores, Target
-from sottovoce.errors import GradientError, InputError
+from sottovoce.errors import GradientError
 
 # On a boundary the distance is 0 and the step would be 0 too; this share of the scores leads across.
 _CROSSING = 1e-5
@@ -41,19 +42,12 @@ class DeepFool(Attack):
 
     name: ClassVar[str] = "deepfool"
 
-    steps: int = 100
-    overshoot: float = 0.1
+    steps: int = field(default=100, metadata=limits(at_least=1))
+    overshoot: float = field(default=0.1, metadata=limits(at_least=0))
     bits: int | None = 16
 
     needs: ClassVar[tuple[type, ...]] = (Scores,)
     budgets: ClassVar[tuple[type[Budget], ...]] = (Ball,)
-
-    def __post_init__(self) -> None:
-        if self.steps < 1 or self.overshoot < 0:
-            raise InputError(
-                f"steps must be at least 1 and overshoot at least 0, got {self.steps} and {self.overshoot}; "
-                "100 and 0.1 are usual."
-            )
 
     def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
         assert isinstance(budget, Ball)

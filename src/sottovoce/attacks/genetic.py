@@ -10,7 +10,7 @@ Olivier (2023), appendix D.1.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 import torch
@@ -20,6 +20,7 @@ from sottovoce.core.attack import Attack, Best, decode, within
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget
 from sottovoce.core.draws import Draws
+from sottovoce.core.files.settings_check import limits
 from sottovoce.core.goal import Evade, Goal
 from sottovoce.core.target import Scores, Sight, Target
 from sottovoce.errors import InputError
@@ -194,6 +195,14 @@ def offspring(herd: Tensor, weight: Tensor, temperature: float, crowd: AudioBatc
     return torch.where(heads, pairs[:, 0], pairs[:, 1])
 
 
+def check_elite(elite: int, population: int) -> None:
+    """Raise if nothing would be left to replace."""
+    if elite >= population:
+        raise InputError(
+            f"expected an elite below the population, got elite={elite} and population={population}."
+        )
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class Genetic(Attack):
@@ -220,31 +229,20 @@ class Genetic(Attack):
 
     name: ClassVar[str] = "genetic"
 
-    steps: int = 500
+    steps: int = field(default=500, metadata=limits(at_least=1))
     population: int = 20
-    elite: int = 2
-    temperature: float = 0.1
-    mutation_rate: float = 5e-3
-    mutation_size: float = 1.0
-    batch_clips: int = 512
+    elite: int = field(default=2, metadata=limits(at_least=1))
+    temperature: float = field(default=0.1, metadata=limits(above=0))
+    mutation_rate: float = field(default=5e-3, metadata=limits(above=0, at_most=1))
+    mutation_size: float = field(default=1.0, metadata=limits(above=0))
+    batch_clips: int = field(default=512, metadata=limits(at_least=1))
 
     budgets: ClassVar[tuple[type[Budget], ...]] = (Ball,)
     sees: ClassVar[Sight] = "scores"
     least: ClassVar[Sight | None] = "decisions"
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.batch_clips < 1 or not 1 <= self.elite < self.population:
-            raise InputError(
-                "steps, batch_clips and elite must be at least 1, and elite below population, got "
-                f"steps={self.steps}, batch_clips={self.batch_clips}, elite={self.elite}, "
-                f"population={self.population}; 500, 512, 2 and 20 are usual."
-            )
-        if self.temperature <= 0 or self.mutation_size <= 0 or not 0 < self.mutation_rate <= 1:
-            raise InputError(
-                "temperature and mutation_size must be above 0, and mutation_rate above 0 and at most 1, got "
-                f"{self.temperature}, {self.mutation_size} and {self.mutation_rate}; 0.1, 1 and 0.005 are "
-                "usual."
-            )
+        check_elite(self.elite, self.population)
 
     @torch.no_grad()
     def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:

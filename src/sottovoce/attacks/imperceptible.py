@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 import torch
@@ -13,6 +13,7 @@ from sottovoce.core.attack import Attack
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget
 from sottovoce.core.draws import Draws
+from sottovoce.core.files.settings_check import limits
 from sottovoce.core.goal import Become, Goal
 from sottovoce.core.target import Matches, Target
 from sottovoce.errors import InputError
@@ -50,19 +51,19 @@ class Imperceptible(Attack):
 
     name: ClassVar[str] = "imperceptible"
 
-    steps: int = 1000
-    c: float = 0.25
-    eps: float = 0.1
-    shrink: float = 0.7
-    times: int = 8
-    first_token: float = 1.0
+    steps: int = field(default=1000, metadata=limits(at_least=1))
+    c: float = field(default=0.25, metadata=limits(at_least=0))
+    eps: float = field(default=0.1, metadata=limits(above=0))
+    shrink: float = field(default=0.7, metadata=limits(above=0, below=1))
+    times: int = field(default=8, metadata=limits(at_least=0))
+    first_token: float = field(default=1.0, metadata=limits(at_least=0))
     bits: int | None = 16
-    masking_steps: int = 1000
-    masking_rate: float = 0.05
-    alpha: float = 1.0
-    raise_by: float = 1.2
+    masking_steps: int = field(default=1000, metadata=limits(at_least=1))
+    masking_rate: float = field(default=0.05, metadata=limits(above=0))
+    alpha: float = field(default=1.0, metadata=limits(above=0))
+    raise_by: float = field(default=1.2, metadata=limits(at_least=1))
     raise_every: int = 20
-    lower_by: float = 0.8
+    lower_by: float = field(default=0.8, metadata=limits(above=0, at_most=1))
     lower_every: int = 50
 
     needs: ClassVar[tuple[type, ...]] = (Matches,)
@@ -70,23 +71,12 @@ class Imperceptible(Attack):
     goals: ClassVar[tuple[type[Goal], ...]] = (Become,)
 
     def __post_init__(self) -> None:
-        # Made here so that bad settings of the first stage are refused at once.
-        _ = self.first_stage
-        if self.masking_steps < 1 or self.masking_rate <= 0 or self.alpha <= 0:
-            raise InputError(
-                "masking_steps must be at least 1, masking_rate and alpha above 0, got "
-                f"{self.masking_steps}, {self.masking_rate} and {self.alpha}."
-            )
-        if not (self.raise_by >= 1.0 >= self.lower_by > 0.0):
-            raise InputError(
-                "raise_by must be at least 1 and lower_by above 0 and at most 1, got "
-                f"{self.raise_by} and {self.lower_by}; 1.2 and 0.8 are usual."
-            )
-        for every in (self.raise_every, self.lower_every):
+        for name in ("raise_every", "lower_every"):
+            every = getattr(self, name)
             if every < LOOK or every % LOOK:
                 raise InputError(
-                    f"raise_every and lower_every must be multiples of {LOOK}, because clips are decoded "
-                    f"every {LOOK} steps, got {every}; 20 and 50 are usual."
+                    f"Imperceptible({name}={every}): expected a multiple of {LOOK}, because clips are "
+                    f"decoded every {LOOK} steps."
                 )
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import ClassVar, final
 
@@ -21,10 +21,10 @@ from sottovoce.core.attack import Attack, decode, within
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget, NormName
 from sottovoce.core.draws import Draws
+from sottovoce.core.files.settings_check import limits
 from sottovoce.core.goal import Goal
 from sottovoce.core.quantisation import nearest_step
 from sottovoce.core.target import Sight, Target
-from sottovoce.errors import InputError
 
 Reduce = Callable[[float], Tensor]
 """From a Euclidean length to the largest removal of at most that length, `(time,)`."""
@@ -35,25 +35,13 @@ class Removal(Attack):
     """What attacks by removal share; a subclass decides what a clip loses at a given size."""
 
     search: bool = True
-    steps: int = 8
-    depth_db: float = 40.0
+    steps: int = field(default=8, metadata=limits(at_least=1))
+    depth_db: float = field(default=40.0, metadata=limits(above=0))
     bits: int | None = 16
 
     budgets: ClassVar[tuple[type[Budget], ...]] = (Ball,)
     sees: ClassVar[Sight] = "decisions"
     norms: ClassVar[tuple[NormName, ...]] = ("l2",)
-
-    def __post_init__(self) -> None:
-        if self.steps < 1 or self.depth_db <= 0:
-            raise InputError(
-                f"steps must be at least 1 and depth_db above 0, got {self.steps} and {self.depth_db}; 8 and "
-                "40 are usual."
-            )
-        self.check_settings()
-
-    def check_settings(self) -> None:
-        """Raise `InputError` for a bad setting of the subclass. Default: it has none."""
-        return None
 
     @abstractmethod
     def reducer(self, clip: Tensor) -> Reduce:
@@ -157,11 +145,7 @@ class KenansvilleSsa(Removal):
     """
 
     name: ClassVar[str] = "kenansville-ssa"
-    window_samples: int = 200
-
-    def check_settings(self) -> None:
-        if self.window_samples < 2:
-            raise InputError(f"window_samples must be at least 2, got {self.window_samples}; 200 is usual.")
+    window_samples: int = field(default=200, metadata=limits(at_least=2))
 
     def reducer(self, clip: Tensor) -> Reduce:
         window = min(self.window_samples, (len(clip) + 1) // 2)

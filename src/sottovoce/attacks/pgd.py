@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 import torch
@@ -12,9 +12,9 @@ from sottovoce.core.attack import Attack, Best, climb, within
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Budget, Searchable
 from sottovoce.core.draws import Draws
+from sottovoce.core.files.settings_check import limits
 from sottovoce.core.goal import Goal
 from sottovoce.core.target import Target
-from sottovoce.errors import InputError
 
 
 @final
@@ -61,22 +61,13 @@ class Pgd(Attack):
 
     name: ClassVar[str] = "pgd"
 
-    steps: int = 40
-    step: float = 0.1
-    momentum: float = 0.0
+    steps: int = field(default=40, metadata=limits(at_least=1))
+    step: float = field(default=0.1, metadata=limits(above=0))
+    momentum: float = field(default=0.0, metadata=limits(at_least=0))
     random_start: bool = False
-    restarts: int = 1
+    restarts: int = field(default=1, metadata=limits(at_least=1))
 
     budgets: ClassVar[tuple[type[Budget], ...]] = (Searchable,)
-
-    def __post_init__(self) -> None:
-        if self.steps < 1 or self.restarts < 1:
-            raise InputError(f"steps and restarts must be at least 1, got {self.steps} and {self.restarts}.")
-        if self.step <= 0 or self.momentum < 0:
-            raise InputError(
-                f"step must be above 0 and momentum at least 0, got {self.step} and {self.momentum}; 0.1 and "
-                "0 are usual."
-            )
 
     def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:
         assert isinstance(budget, Searchable)

@@ -8,7 +8,7 @@ limits the perturbation. The losses of recognisers are per token, and so is `mom
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 import numpy as np
@@ -17,14 +17,14 @@ import torch
 from rapidfuzz.distance import Levenshtein
 from torch import Tensor
 
-from sottovoce.attacks.genetic import Contest, offspring
+from sottovoce.attacks.genetic import Contest, check_elite, offspring
 from sottovoce.core.attack import Attack, within
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget
 from sottovoce.core.draws import Draws
+from sottovoce.core.files.settings_check import limits
 from sottovoce.core.goal import Become, Goal
 from sottovoce.core.target import Sight, Target
-from sottovoce.errors import InputError
 
 _FILTER_ORDER = 10
 # A smaller change of a per-token loss may be rounding.
@@ -96,44 +96,26 @@ class Taori(Attack):
 
     name: ClassVar[str] = "taori"
 
-    steps: int = 500
+    steps: int = field(default=500, metadata=limits(at_least=1))
     population: int = 100
-    elite: int = 10
-    temperature: float = 0.1
-    mutation_rate: float = 5e-3
-    mutation_size: float = 1.0
-    momentum: float = 0.9
-    momentum_gain: float = 1e-4
-    cutoff: float = 7 / 8
-    near: int = 2
-    probe_size: float = 0.25
-    stride: float = 2.0
-    stride_decay: float = 0.995
-    batch_clips: int = 512
+    elite: int = field(default=10, metadata=limits(at_least=1))
+    temperature: float = field(default=0.1, metadata=limits(above=0))
+    mutation_rate: float = field(default=5e-3, metadata=limits(above=0, at_most=1))
+    mutation_size: float = field(default=1.0, metadata=limits(above=0))
+    momentum: float = field(default=0.9, metadata=limits(above=0, at_most=1))
+    momentum_gain: float = field(default=1e-4, metadata=limits(at_least=0))
+    cutoff: float = field(default=7 / 8, metadata=limits(above=0, below=1))
+    near: int = field(default=2, metadata=limits(at_least=0))
+    probe_size: float = field(default=0.25, metadata=limits(above=0))
+    stride: float = field(default=2.0, metadata=limits(above=0))
+    stride_decay: float = field(default=0.995, metadata=limits(above=0, at_most=1))
+    batch_clips: int = field(default=512, metadata=limits(at_least=1))
 
     budgets: ClassVar[tuple[type[Budget], ...]] = (Ball,)
     sees: ClassVar[Sight] = "scores"
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.batch_clips < 1 or not 1 <= self.elite < self.population:
-            raise InputError(
-                "steps, batch_clips and elite must be at least 1, and elite below population, got "
-                f"steps={self.steps}, batch_clips={self.batch_clips}, elite={self.elite}, "
-                f"population={self.population}; 500, 512, 10 and 100 are usual."
-            )
-        shares = (self.mutation_rate, self.momentum, self.stride_decay)
-        if not all(0 < share <= 1 for share in shares) or not 0 < self.cutoff < 1:
-            raise InputError(
-                "mutation_rate, momentum and stride_decay must be above 0 and at most 1, and cutoff between "
-                f"0 and 1, got {self.mutation_rate}, {self.momentum}, {self.stride_decay} and {self.cutoff}; "
-                "0.005, 0.9, 0.995 and 0.875 are usual."
-            )
-        sizes = (self.temperature, self.mutation_size, self.probe_size, self.stride)
-        if min(sizes) <= 0 or self.momentum_gain < 0 or self.near < 0:
-            raise InputError(
-                "temperature, mutation_size, probe_size and stride must be above 0, momentum_gain and near "
-                f"at least 0, got {self}; leave a setting out for its default."
-            )
+        check_elite(self.elite, self.population)
 
     @torch.no_grad()
     def perturb(self, target: Target, clean: AudioBatch, goal: Goal, budget: Budget, draws: Draws) -> Tensor:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, final
 
 import torch
@@ -28,6 +28,7 @@ from sottovoce.core.attack import decode, within
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import L2, Ball, Budget, LInf
 from sottovoce.core.draws import Draws
+from sottovoce.core.files.settings_check import limits
 from sottovoce.core.goal import Goal
 from sottovoce.core.target import Scores, Target, check_clips, require_capabilities, require_sight
 from sottovoce.core.universal_attack import Perturbation, UniversalAttack, check_norm
@@ -175,21 +176,12 @@ class Accumulation(UniversalAttack):
     fools any. `made_by` holds the settings and how many clips were fooled, as JSON.
     """
 
-    epochs: int = 5
-    deepfool_steps: int = 100
-    overshoot: float = 0.1
-    batch_clips: int = 64
+    epochs: int = field(default=5, metadata=limits(at_least=1))
+    deepfool_steps: int = field(default=100, metadata=limits(at_least=1))
+    overshoot: float = field(default=0.1, metadata=limits(at_least=0))
+    batch_clips: int = field(default=64, metadata=limits(at_least=1))
 
     needs: ClassVar[tuple[type, ...]] = (Scores,)
-
-    def __post_init__(self) -> None:
-        if self.epochs < 1 or self.deepfool_steps < 1 or self.batch_clips < 1:
-            raise InputError(
-                f"epochs, deepfool_steps and batch_clips must be at least 1, got {self.epochs}, "
-                f"{self.deepfool_steps} and {self.batch_clips}."
-            )
-        if self.overshoot < 0:
-            raise InputError(f"overshoot must be at least 0, got {self.overshoot}; 0.1 is usual.")
 
     @abstractmethod
     def follow(self, leader: Leader, pushed: Tensor) -> Tensor:

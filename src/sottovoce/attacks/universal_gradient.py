@@ -8,7 +8,7 @@ longer clips and cut for shorter ones, in the fit and in use.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 import torch
@@ -19,10 +19,10 @@ from sottovoce.core.attack import climb, decode, within
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Ball, Budget
 from sottovoce.core.draws import Draws
+from sottovoce.core.files.settings_check import limits
 from sottovoce.core.goal import Goal
 from sottovoce.core.target import Target, require_capabilities, require_sight
 from sottovoce.core.universal_attack import Perturbation, UniversalAttack, check_norm
-from sottovoce.errors import InputError
 
 
 @final
@@ -54,25 +54,13 @@ class UniversalGradient(UniversalAttack):
 
     name: ClassVar[str] = "universal-gradient"
 
-    epochs: int = 30
-    step: float = 0.5
-    momentum: float = 0.9
+    epochs: int = field(default=30, metadata=limits(at_least=1))
+    step: float = field(default=0.5, metadata=limits(above=0))
+    momentum: float = field(default=0.9, metadata=limits(at_least=0, below=1))
     ceiling: float | None = None
-    seconds: float | None = None
-    judge_every: int = 1
-    batch_clips: int = 16
-
-    def __post_init__(self) -> None:
-        if self.epochs < 1 or self.judge_every < 1 or self.batch_clips < 1:
-            raise InputError(
-                f"epochs, judge_every and batch_clips must be at least 1, got {self.epochs}, "
-                f"{self.judge_every} and {self.batch_clips}."
-            )
-        if self.step <= 0 or not 0 <= self.momentum < 1 or (self.seconds is not None and self.seconds <= 0):
-            raise InputError(
-                "step and seconds must be above 0, and momentum at least 0 and below 1, got "
-                f"{self.step}, {self.seconds} and {self.momentum}; 0.5, none and 0.9 are usual."
-            )
+    seconds: float | None = field(default=None, metadata=limits(above=0))
+    judge_every: int = field(default=1, metadata=limits(at_least=1))
+    batch_clips: int = field(default=16, metadata=limits(at_least=1))
 
     def fit(
         self,

@@ -9,14 +9,14 @@ energy that counts is the perturbation's, so that the measured SNR is the reques
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
 from sottovoce.attacks.kenansville import Reduce, Removal, one_sided
-from sottovoce.errors import InputError
+from sottovoce.core.files.settings_check import limits
 
 
 @final
@@ -36,11 +36,7 @@ class Yeehaw(Removal):
     """
 
     name: ClassVar[str] = "yeehaw"
-    removal_db: float = 20.0
-
-    def check_settings(self) -> None:
-        if self.removal_db < 0:
-            raise InputError(f"removal_db must be at least 0, got {self.removal_db}; 20 is usual.")
+    removal_db: float = field(default=20.0, metadata=limits(at_least=0))
 
     def reducer(self, clip: Tensor) -> Reduce:
         spectrum, weights = one_sided(clip)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, final
 
 import torch
@@ -11,8 +11,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.files.settings_check import CheckedSettings
-from sottovoce.errors import InputError
+from sottovoce.core.files.settings_check import CheckedSettings, limits
 
 NormName = Literal["l2", "linf"]
 # A clip of zeros has no level; half a 16-bit step is taken for its peak and its RMS.
@@ -162,10 +161,7 @@ class Ball(Searchable):
 class Absolute(Ball):
     """A ball with the same radius for every clip; full scale is 1."""
 
-    eps: float
-
-    def __post_init__(self) -> None:
-        _check_positive("eps", self.eps)
+    eps: float = field(metadata=limits(above=0, hint="full scale is 1, so 0.01 is usual"))
 
     @property
     @final
@@ -232,13 +228,8 @@ class Snr(Ball):
     0.025
     """
 
-    db: float
-    shape: NormName = "l2"
-
-    def __post_init__(self) -> None:
-        _check_number("db", self.db)
-        if self.shape not in ("l2", "linf"):
-            raise InputError(f"shape must be 'l2' or 'linf', got {self.shape!r}.")
+    db: float = field(metadata=limits())
+    shape: NormName = field(default="l2", metadata=limits(one_of=("l2", "linf")))
 
     @property
     def norm(self) -> NormName:
@@ -270,10 +261,7 @@ class DbMax(Ball):
     0.05
     """
 
-    db: float
-
-    def __post_init__(self) -> None:
-        _check_number("db", self.db)
+    db: float = field(metadata=limits())
 
     @property
     def norm(self) -> NormName:
@@ -310,14 +298,3 @@ def _length(rows: Tensor) -> Tensor:
 def _ratio(db: float) -> float:
     """Decibels as a ratio of amplitudes."""
     return float(10.0 ** (db / 20.0))
-
-
-def _check_number(name: str, value: float) -> None:
-    if not isinstance(value, int | float) or not torch.isfinite(torch.tensor(float(value))):
-        raise InputError(f"{name} must be a finite number, got {value!r}.")
-
-
-def _check_positive(name: str, value: float) -> None:
-    _check_number(name, value)
-    if value <= 0:
-        raise InputError(f"{name} must be above 0, got {value!r}; full scale is 1, so 0.01 is usual.")

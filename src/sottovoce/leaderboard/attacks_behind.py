@@ -8,10 +8,10 @@ from math import prod
 from typing import Any
 
 from sottovoce import registry
-from sottovoce.auditing.plan.plan_file import PASSES, Attacker, Plan, attack_kind, sight
+from sottovoce.auditing.plan.plan_file import PASSES, Attacker, Plan, sight
 from sottovoce.auditing.run.run_cell import HEARINGS
 from sottovoce.defenses.defense_text import Defense
-from sottovoce.registry.part_text import Part
+from sottovoce.registry.part_text import Part, attack_kind
 
 ROUNDS = ("steps", "masking_steps", "epochs")
 """Settings of attacks that count passes one after the other."""

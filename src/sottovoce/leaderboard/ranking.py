@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sottovoce.auditing.plan.plan_file import BLACK_BOX, Plan, attack_kind, can_search, read_entries
+from sottovoce.auditing.plan.plan_file import BLACK_BOX, Plan, can_search, read_entries
 from sottovoce.defenses.defense_text import NO_DEFENSE
 from sottovoce.leaderboard.attacks_behind import canonical, without_steps
 from sottovoce.leaderboard.claims.claim import Claim, Worst
 from sottovoce.leaderboard.merged_rows import BoardRow, clips_key, ground_key
-from sottovoce.registry.part_text import Part
+from sottovoce.registry.part_text import Part, attack_kind
 
 FORMS = {"adaptive", "transfer"}
 """In which an attack that follows gradients meets a defense."""

@@ -15,6 +15,7 @@ from sottovoce import registry
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.budget import Searchable, unit
 from sottovoce.core.draws import Draws
+from sottovoce.core.files.settings_check import limits
 from sottovoce.errors import InputError
 from sottovoce.perception.ears.ear import Ear
 from sottovoce.perception.masking.masked_noise import MaskedSpectrum
@@ -63,7 +64,7 @@ class Audible(Searchable):
     True
     """
 
-    p: float
+    p: float = field(metadata=limits(above=0, below=1, hint="0.25 is one listener in four"))
     ear: str = "learned"
     # A batch is a key by identity, and takes what is known of it along when it goes.
     _known: WeakKeyDictionary[AudioBatch, CleanClips] = field(
@@ -71,10 +72,6 @@ class Audible(Searchable):
     )
 
     def __post_init__(self) -> None:
-        if not isinstance(self.p, int | float) or not 0.0 < self.p < 1.0:
-            raise InputError(
-                f"p: expected a number between 0 and 1, got {self.p!r}; 0.25 is one listener in four."
-            )
         open_ear(self.ear)
 
     def excess(self, delta: Tensor, clean: AudioBatch) -> Tensor:

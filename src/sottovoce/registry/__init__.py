@@ -23,7 +23,7 @@ from sottovoce.errors import InputError, UnknownName, exits_are_errors
 
 _PARTS: dict[str, dict[str, str]] = {
     "target": {
-        "keyword": "sottovoce.targets.zoo.keyword_target:keyword",
+        "keyword": "sottovoce.targets.zoo.keyword_cnn:keyword",
         "recogniser": "sottovoce.targets.zoo.recogniser_targets:recogniser",
         "speaker": "sottovoce.targets.zoo.classifier_targets:speaker",
         "sound": "sottovoce.targets.zoo.classifier_targets:sound",
@@ -284,10 +284,13 @@ def build(kind: str, name: str, settings: Mapping[str, Any] | None = None) -> An
 
 
 def _made(kind: str, name: str, maker: Any, settings: Mapping[str, Any]) -> Any:
-    """The part. A setting with a bad value is an error with the part's name in front."""
+    """The part. An error about a setting says the name of the part, not that of its class."""
     try:
         return maker(**settings)
     except InputError as error:
+        own = f"{getattr(maker, '__name__', '')}("
+        if str(error).startswith(own):
+            raise InputError(f"{name}({str(error).removeprefix(own)}") from None
         if kind not in _NAMED_ERRORS or type(error) is not InputError or str(error).startswith(name):
             raise
         raise InputError(f"{name}: {error}") from None

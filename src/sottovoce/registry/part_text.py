@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from pydantic import GetCoreSchemaHandler
@@ -14,7 +14,7 @@ from pydantic_core import core_schema
 
 from sottovoce import registry
 from sottovoce.core.files.yaml_reader import MisreadLine, StrictLoader, parse_yaml
-from sottovoce.errors import InputError
+from sottovoce.errors import InputError, UnknownName
 
 _PART = re.compile(r"\s*(?P<name>[A-Za-z0-9_.-]+)\s*(?:\((?P<settings>.*)\))?\s*", re.DOTALL)
 _QUOTED = {
@@ -76,6 +76,14 @@ class Part:
             lambda value: value if isinstance(value, Part) else cls.parse(str(value)),
             serialization=core_schema.to_string_ser_schema(),
         )
+
+
+def attack_kind(name: str) -> Literal["attack", "universal"]:
+    """Per-clip and universal attacks share one list of names for users; an unknown one names them all."""
+    single, universal = registry.names("attack"), registry.names("universal")
+    if name not in single and name not in universal:
+        raise UnknownName("attack", name, [*single, *universal])
+    return "universal" if name in universal else "attack"
 
 
 def split_list(text: str) -> list[str]:

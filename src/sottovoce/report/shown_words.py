@@ -6,10 +6,10 @@ import inspect
 import math
 from dataclasses import dataclass, fields, is_dataclass
 
-from sottovoce.auditing.plan.plan_file import Cell, attack_kind
+from sottovoce.auditing.plan.plan_file import Cell
 from sottovoce.core.metric import Estimate
 from sottovoce.defenses.defense_text import NO_DEFENSE
-from sottovoce.registry.part_text import Part
+from sottovoce.registry.part_text import Part, attack_kind
 from sottovoce.report.trial_columns import NOISE
 
 DASH = "–"

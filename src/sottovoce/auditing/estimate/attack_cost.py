@@ -12,14 +12,14 @@ import torch
 
 from sottovoce import registry
 from sottovoce.auditing.estimate.pass_counter import Counted
-from sottovoce.auditing.plan.plan_file import Plan, attack_kind
+from sottovoce.auditing.plan.plan_file import Plan
 from sottovoce.auditing.run.run_cell import CellParts, CellRunner, Measure, find_metrics
 from sottovoce.core.attack import Attack
 from sottovoce.core.draws import Draws
 from sottovoce.core.universal_attack import Perturbation, UniversalAttack
 from sottovoce.data.load import Clip, collate
 from sottovoce.errors import InputError
-from sottovoce.registry.part_text import Part
+from sottovoce.registry.part_text import Part, attack_kind
 
 How = Literal["measured", "fewer steps", "by comparison", "unknown"]
 """How a cost is known. fewer steps: measured with fewer steps and extrapolated linearly. by comparison:

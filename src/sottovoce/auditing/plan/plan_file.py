@@ -25,17 +25,19 @@ from pydantic import (
 
 from sottovoce import __version__, registry
 from sottovoce.auditing.plan.cell import (
+    BLACK_BOX,
     BUILDERS,
     NO_ATTACK,
     Attacker,
     Cell,
-    attack_kind,
     can_search,
     distinct,
+    joining,
+    listed_cells,
+    ruled_cells,
     sight,
 )
 from sottovoce.auditing.plan.cell_rules import CELL, RUN, CellRule
-from sottovoce.auditing.plan.combine_cells import BLACK_BOX, joining, listed_cells, ruled_cells
 from sottovoce.auditing.plan.entry_errors import mistake
 from sottovoce.core.files.yaml_reader import Entries, at_entry, naming_lines, read_yaml, refuse_truth
 from sottovoce.core.target import Says, Target
@@ -47,8 +49,8 @@ from sottovoce.registry.part_text import Part
 from sottovoce.targets.open_target import Kinds, guess, kind_of
 
 __all__ = [
-    "BLACK_BOX", "FIRST_FORMAT", "NO_ATTACK", "PASSES", "Attacker", "Cell", "Plan", "attack_kind",
-    "can_search", "complete", "make_plan", "read_entries", "read_plan", "sight",
+    "BLACK_BOX", "FIRST_FORMAT", "NO_ATTACK", "PASSES", "Attacker", "Cell", "Plan", "can_search",
+    "complete", "make_plan", "read_entries", "read_plan", "sight",
 ]  # fmt: skip
 
 PASSES = 16

@@ -123,7 +123,7 @@ class Grid(BaseModel):
 
     def _usual(self, run: GridRun, says: Says) -> dict[str, Any]:
         """What the preset fills in. Of its attacks those stay that can search every budget that is named."""
-        filled = fill(self.preset, says)
+        filled = Plan.usual(says) if self.preset is None else fill(self.preset, says)
         if NO_ATTACK in run.entries.get("attacks", ()):
             # The cells that a preset adds are attacks.
             filled.pop("include", None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
-from sottovoce.auditing.plan.plan_file import BLACK_BOX, Plan
+from sottovoce.auditing.plan.plan_file import BLACK_BOX
 from sottovoce.core.target import Says
 from sottovoce.errors import UnknownName
 from sottovoce.targets.open_target import guess
@@ -15,15 +15,13 @@ Preset = Literal["quick", "standard", "paper"]
 PRESETS: tuple[Preset, ...] = get_args(Preset)
 
 
-def fill(preset: Preset | None, says: Says) -> dict[str, Any]:
-    """The entries of a preset for a kind of model; without a preset, the defaults for that kind.
+def fill(preset: Preset, says: Says) -> dict[str, Any]:
+    """The entries of a preset for a kind of model.
 
     quick: minutes on a laptop, a first check. standard: the attacks that a claim of robustness must
     withstand, at five budgets. paper: as many steps as in the papers that `sottovoce study` reproduces:
     hours to days.
     """
-    if preset is None:
-        return Plan.usual(says)
     if preset not in PRESETS:
         raise UnknownName("preset", preset, PRESETS)
     return dict((_CLASSES if says == "class" else _WORDS)[preset])

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sottovoce import registry
 from sottovoce.attacks.white_noise import Nothing
-from sottovoce.auditing.plan.plan_file import Cell, Plan, attack_kind
+from sottovoce.auditing.plan.plan_file import Cell, Plan
 from sottovoce.auditing.results import clean_decisions as clean
 from sottovoce.auditing.run.audio_files import encode, sound_path
 from sottovoce.auditing.run.repeatability import JUDGED
@@ -33,6 +33,7 @@ from sottovoce.defenses.defense_text import Defense
 from sottovoce.defenses.votes import Majority
 from sottovoce.errors import SottovoceError, exits_are_errors
 from sottovoce.metrics.vocal_parts import intensity_level
+from sottovoce.registry.part_text import attack_kind
 
 Measure = Callable[[Trial], Tensor]
 Reasons = Callable[[Trial, Tensor], dict[str, str]]

@@ -128,7 +128,7 @@ class RunFolder:
 
     def keys(self) -> dict[Key, Status]:
         """What is on record, without the figures."""
-        return read_keys(self.records_path)
+        return read_keys(self.records_path) if self.records_path.exists() else {}
 
     def writer(self) -> RecordWriter:
         return RecordWriter(self.records_path)

@@ -15,7 +15,7 @@ from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
 from sottovoce.core.goal import Goal
 from sottovoce.core.quantisation import nearest_step
-from sottovoce.core.target import Scores, Target
+from sottovoce.core.target import Target
 
 BITS = 16
 CONFIRMED, SETTLED = 7, 21
@@ -23,27 +23,6 @@ CONFIRMED, SETTLED = 7, 21
 the search is over."""
 Judge = Callable[[Sequence[str], Sequence[int]], list[bool]]
 """Whether what was decoded is a success, given the rows that it was decoded from."""
-
-
-@final
-@dataclass(frozen=True)
-class ByMargin(Goal):
-    """A goal climbed by its margin: the best winning score less the best other one."""
-
-    inner: Goal
-
-    def objective(self, target: Target, batch: AudioBatch, *, draws: Draws) -> Tensor:
-        scorer = target.capability(Scores)
-        return self.margin(scorer.scores(batch, draws=draws), scorer.classes)
-
-    def achieved(self, texts: Sequence[str]) -> list[bool]:
-        return self.inner.bind(self.references).achieved(texts)
-
-    def applies(self, reference: str) -> bool:
-        return self.inner.applies(reference)
-
-    def wins(self, classes: Sequence[str]) -> Tensor:
-        return self.inner.bind(self.references).wins(classes)
 
 
 @final

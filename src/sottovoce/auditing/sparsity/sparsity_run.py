@@ -12,6 +12,7 @@ import torch
 import yaml
 
 from sottovoce import __version__
+from sottovoce.attacks.carlini_wagner import Margin
 from sottovoce.auditing.plan.cell import file_name
 from sottovoce.auditing.plan.plan_file import PASSES
 from sottovoce.auditing.run.driver import Advance
@@ -22,7 +23,7 @@ from sottovoce.auditing.run.repeatability import CLIPS, LOOKED_AT, hear_twice
 from sottovoce.auditing.run.run_cell import FAILURES, explain, free_memory
 from sottovoce.auditing.run.run_folder import describe
 from sottovoce.auditing.run.used_weights import digest_weights
-from sottovoce.auditing.sparsity.heard_clips import ByMargin, HeardClips, Judge
+from sottovoce.auditing.sparsity.heard_clips import HeardClips, Judge
 from sottovoce.auditing.sparsity.search import Nearest, attack, find_nearest
 from sottovoce.auditing.sparsity.sparsity_folder import Setting, SparseClip, SparsityFolder
 from sottovoce.core.attack import decode
@@ -290,7 +291,7 @@ class SparsityCell:
         passes = (self.plan.average or PASSES) if self.random else 1
         return HeardClips(
             clean=batch,
-            goal=ByMargin(goal, references=goal.references, canonical=goal.canonical) if by_scores else goal,
+            goal=Margin(goal, references=goal.references, canonical=goal.canonical) if by_scores else goal,
             through=Averaged(self.heard, passes) if passes > 1 else self.heard,
             heard=self.heard,
             judge=self._judge(goal, clips),

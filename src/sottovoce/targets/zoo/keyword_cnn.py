@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from sottovoce.errors import InputError
+from sottovoce.targets.families.classifier import ModuleClassifier
 from sottovoce.targets.zoo.mfcc import Mfcc
 from sottovoce.targets.zoo.shipped_weights import PLAIN, fill
 
@@ -102,3 +103,13 @@ def maps_in(weights: Path) -> tuple[int, int]:
     except (OSError, ValueError, safetensors.SafetensorError):
         return MAPS
     return first, second
+
+
+def keyword(device: str = "cpu", variant: str = PLAIN, weights: str | None = None) -> ModuleClassifier:
+    """The embedded keyword model: 12 classes, one second at 16 kHz.
+
+    variant: how it was trained: plain, or against attacks: fgsm, pgd or mixed.
+    weights: path of another file that `sottovoce train` wrote.
+    """
+    module = load(device, Path(weights) if weights else None, variant)
+    return ModuleClassifier(module, CLASSES, SAMPLE_RATE, clip_samples=CLIP_SAMPLES)

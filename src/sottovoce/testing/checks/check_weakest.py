@@ -15,7 +15,7 @@ from sottovoce.core.goal import Evade, Goal
 from sottovoce.core.target import Target
 from sottovoce.data.embedded import embedded
 from sottovoce.data.load import collate
-from sottovoce.targets.zoo.keyword_target import keyword
+from sottovoce.targets.zoo.keyword_cnn import keyword
 from sottovoce.testing.laws import Law, require
 
 DRAWS = Draws(7, ("contract",))
