@@ -1,4 +1,4 @@
-"""The weights that published studies were made with: small networks, kept beside the pages and not in the wheel."""
+"""The weights that published studies were made with: small, beside the pages, not in the wheel."""
 
 from __future__ import annotations
 
