@@ -196,7 +196,8 @@ def test_a_run_that_is_asked_to_stop(
         output, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == STOPPED
     assert output == (
-        f"Stopped: stopped as requested; finished trials are in {out}: run the same command again to continue.\n"
+        f"Stopped: stopped as requested; finished trials are in {out}: "
+        "run the same command again to continue.\n"
     )
     # What was under way is there, and no more than that.
     assert at_signal <= recorded(out) <= at_signal + max(1, workers) + 1 < 16
