@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sottovoce.errors import InputError
+from sottovoce.targets.open_target import open_target
 from sottovoce.targets.zoo.conformer import Conformer, ConformerSize
 from sottovoce.training.recogniser import train_recogniser as recogniser
 from sottovoce.training.recogniser.recogniser_errors import JudgedClips, add_noise, judge, listen
@@ -153,6 +154,7 @@ def test_a_run_writes_weights_and_a_report(tmp_path: Path, monkeypatch: pytest.M
     recipe = RecogniserRecipe(size=TINY, strings=2, sentences=2)
     report = train(tmp_path, tmp_path / "out", minutes=0.02, recipe=recipe, log=lines.append)
     assert torch.equal(torch.random.get_rng_state(), state)
+    assert report.sentences is not None
     assert (report.strings.clips, report.sentences.clips) == (4, 1)
     assert report.steps >= 1
     assert json.loads((tmp_path / "out" / "recogniser.json").read_text())["parameters"] == report.parameters
@@ -161,6 +163,33 @@ def test_a_run_writes_weights_and_a_report(tmp_path: Path, monkeypatch: pytest.M
     assert sum(value.numel() for value in weights.values()) == report.parameters
     assert lines[-2].startswith("test strings: WER ")
     assert lines[-1].startswith("test sentences: WER ")
+
+
+@pytest.mark.slow
+def test_a_run_of_so_many_steps_on_words_alone_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recogniser, "VALID_STRINGS", 3)
+    monkeypatch.setattr(recogniser, "TEST_STRINGS", 4)
+    packs = [beeps(split, 2, seed) for seed, split in enumerate(("train", "valid", "test"))]
+    save_pack(join([pack.part(pack.kind == "word") for pack in packs]), tmp_path, parts=2)
+    recipe = RecogniserRecipe(size=ConformerSize(maps=8, width=16, blocks=2), strings=2, sentences=0)
+    runs = [tmp_path / name for name in ("one", "two")]
+    reports = [train(tmp_path, run, steps=3, recipe=recipe, log=lambda line: None) for run in runs]
+    assert [report.steps for report in reports] == [3, 3]
+    assert [report.sentences for report in reports] == [None, None]
+    one, two = ((run / "recogniser.safetensors").read_bytes() for run in runs)
+    assert one == two
+    # Files of any size open as targets.
+    target = open_target(f"recogniser(weights={runs[0] / 'recogniser.safetensors'})", "cpu")
+    assert sum(value.numel() for value in target.module.parameters()) == reports[0].parameters
+
+
+def test_sentences_are_asked_for_where_the_pack_has_none(tmp_path: Path) -> None:
+    packs = [beeps(split, 1, seed) for seed, split in enumerate(("train", "valid", "test"))]
+    save_pack(join([pack.part(pack.kind == "word") for pack in packs]), tmp_path, parts=2)
+    with pytest.raises(InputError, match="has no sentences, and this recipe trains on them; pack some with"):
+        train(tmp_path, tmp_path / "out")
 
 
 def test_a_missing_split_is_refused(tmp_path: Path) -> None:

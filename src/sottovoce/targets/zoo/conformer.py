@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+import safetensors
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -207,8 +208,28 @@ def count_output(samples: Tensor) -> Tensor:
     return subsample(count_frames(samples))
 
 
+def size_of(weights: Path) -> ConformerSize:
+    """The size of the Conformer in a file, by the shapes of its tensors; bands and heads as by default.
+
+    A file of something else gives the default size, which then does not fit and is refused.
+    """
+    try:
+        with safetensors.safe_open(weights, framework="pt") as file:
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        width = shapes["output.weight"][1]
+        return ConformerSize(
+            maps=shapes["subsampling.first.weight"][0],
+            width=width,
+            blocks=1 + max(int(name.split(".")[1]) for name in shapes if name.startswith("blocks.")),
+            kernel=shapes["blocks.0.convolution.depthwise.weight"][2],
+            expansion=shapes["blocks.0.before.widen.weight"][0] // width,
+        )
+    except (OSError, KeyError, ValueError, IndexError, InputError, safetensors.SafetensorError):
+        return ConformerSize()
+
+
 def load(device: torch.device | str = "cpu", weights: Path | None = None, variant: str = PLAIN) -> Conformer:
-    """A shipped model, or one of its size from another file, in evaluation mode with frozen parameters."""
-    model = Conformer()
+    """A shipped model, or one of any size from another file, in evaluation mode with frozen parameters."""
+    model = Conformer(size_of(weights) if weights else None)
     fill(model, "recogniser", variant, VARIANTS, weights, plain="recogniser")
     return model.to(device)

@@ -1,16 +1,15 @@
 """Training of the embedded recogniser: a pack in, a weights file and a report out.
 
-    python -m sottovoce.training.recogniser.train_recogniser --pack PACK --out FOLDER --minutes 8
+    sottovoce train recogniser --pack PACK --out FOLDER --minutes 8
 
 Every batch is new: half of its rows are strings of two to six recorded commands, half are sentences of
 synthetic voices, all at other speeds and levels, with noise of any colour and a few masked bands and frames.
-The schedule follows the clock: the learning rate reaches zero when the time is over. The result is a moving
-average of the weights, in 16 bits.
+The schedule follows the clock, or the number of steps where one is given: the learning rate reaches zero at
+the end. The result is a moving average of the weights, in 16 bits.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import time
@@ -32,7 +31,7 @@ from sottovoce.targets.adapters.unpadded_layers import inside
 from sottovoce.targets.zoo.conformer import BLANK, Conformer, ConformerSize, count_output
 from sottovoce.targets.zoo.recogniser_targets import VOCABULARY
 from sottovoce.training.coloured_noise import tilt, uniform
-from sottovoce.training.recogniser.recogniser_errors import Rates, add_noise, judge, listen
+from sottovoce.training.recogniser.recogniser_errors import JudgedClips, Rates, add_noise, judge, listen
 from sottovoce.training.recogniser.recogniser_pack import RecogniserPack, load_pack
 from sottovoce.training.recogniser.word_strings import ItemBank, StringLayout, Style, draw_plan, render
 
@@ -65,9 +64,18 @@ class RecogniserRecipe:
     mask_frames: int = 12
 
 
+RECIPES = {
+    "shipped": RecogniserRecipe(),
+    "small": RecogniserRecipe(
+        size=ConformerSize(maps=32, width=96, blocks=4), strings=16, sentences=0, warm_up_steps=500
+    ),
+}
+"""By name: the shipped recogniser, and one that two cores train on strings of commands in half an hour."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RecogniserReport:
-    """The result of a run, on test items only."""
+    """The result of a run, on test items only. sentences: None where the pack has none."""
 
     seed: int
     parameters: int
@@ -75,7 +83,7 @@ class RecogniserReport:
     seconds: float
     device: str
     strings: Rates
-    sentences: Rates
+    sentences: Rates | None
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2)
@@ -157,16 +165,19 @@ def fit(
     data: RecogniserPack,
     *,
     minutes: float,
+    steps: int | None = None,
     seed: int,
     recipe: RecogniserRecipe,
     device: torch.device,
     log: Callable[[str], None],
     every_seconds: float = 60.0,
 ) -> Fitted:
-    """The averaged model when the time is over; the errors on validation clips are logged every minute."""
+    """The averaged model when the time or the steps are over; validation errors are logged every minute.
+
+    minutes: the time that a run may take. steps: the steps that it takes instead, if given.
+    """
     bank = ItemBank(data.part(data.split == "train"), device)
-    valid = ItemBank(data.part(data.split == "valid"))
-    checks = {"strings": listen(valid, strings=VALID_STRINGS), "sentences": listen(valid)}
+    checks = judged_clips(data, "valid", VALID_STRINGS)
     random, generator = np.random.default_rng(seed), torch.Generator(device).manual_seed(seed)
     model = Conformer(recipe.size, dropout=recipe.dropout).to(device)
     average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(recipe.average_decay))
@@ -179,10 +190,14 @@ def fit(
         fused=device.type == "cuda",
     )
     began = reported = time.monotonic()
-    steps, total, since = 0, torch.zeros((), device=device), 0
-    while (spent := (time.monotonic() - began) / (60.0 * minutes)) < 1.0:
-        steps, since = steps + 1, since + 1
-        optimiser.param_groups[0]["lr"] = learning_rate(recipe, steps, spent)
+    taken, total, since = 0, torch.zeros((), device=device), 0
+
+    def spent() -> float:
+        return taken / steps if steps else (time.monotonic() - began) / (60.0 * minutes)
+
+    while (share := spent()) < 1.0:
+        taken, since = taken + 1, since + 1
+        optimiser.param_groups[0]["lr"] = learning_rate(recipe, taken, share)
         plan = draw_plan(bank, random, recipe.style, strings=recipe.strings, sentences=recipe.sentences)
         loss = batch_loss(model.train(), bank, plan, recipe, generator)
         optimiser.zero_grad()
@@ -195,10 +210,17 @@ def fit(
             rates = {name: judge(kept.eval(), heard) for name, heard in checks.items()}
             wer = ", ".join(f"{name} {100 * rate.wer.value:.1f} %" for name, rate in rates.items())
             clock = time.monotonic() - began
-            log(f"{clock:.0f} s, step {steps}: loss {total.item() / since:.4f}, valid WER {wer}")
+            log(f"{clock:.0f} s, step {taken}: loss {total.item() / since:.4f}, valid WER {wer}")
             reported, since = time.monotonic(), 0
             total.zero_()
-    return Fitted(kept.eval(), steps, time.monotonic() - began)
+    return Fitted(kept.eval(), taken, time.monotonic() - began)
+
+
+def judged_clips(data: RecogniserPack, split: str, strings: int) -> dict[str, JudgedClips]:
+    """Random strings of a split's words, and its sentences where it has any."""
+    bank = ItemBank(data.part(data.split == split))
+    found = {"strings": listen(bank, strings=strings)}
+    return {**found, "sentences": listen(bank)} if len(bank.sentences) else found
 
 
 def train(
@@ -206,6 +228,7 @@ def train(
     out: Path,
     *,
     minutes: float = 8.0,
+    steps: int | None = None,
     seed: int = 0,
     device: torch.device | str = "cpu",
     recipe: RecogniserRecipe | None = None,
@@ -219,56 +242,34 @@ def train(
     missing = {"train", "valid", "test"} - set(data.split.tolist())
     if missing:
         raise InputError(f"{pack} has no {', '.join(sorted(missing))} items; pack all three splits.")
+    recipe = recipe or RecogniserRecipe()
+    if recipe.sentences and not (data.kind == "sentence").any():
+        raise InputError(
+            f"{pack} has no sentences, and this recipe trains on them; pack some with --hours above 0, or "
+            "take the recipe small, which trains on strings of words."
+        )
     place = torch.device(device)
     log(f"{len(data)} items, {data.lengths.sum() / 3600 / 16_000:.2f} h")
     # Initial weights and dropout draw from torch's own state, which is put back afterwards.
     with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):
         torch.manual_seed(seed)
-        fitted = fit(
-            data, minutes=minutes, seed=seed, recipe=recipe or RecogniserRecipe(), device=place, log=log
-        )
+        fitted = fit(data, minutes=minutes, steps=steps, seed=seed, recipe=recipe, device=place, log=log)
     model = fitted.model.half().float()
     weights = {name: value.half().cpu().contiguous() for name, value in model.state_dict().items()}
     out.mkdir(parents=True, exist_ok=True)
     safetensors.torch.save_file(weights, out / "recogniser.safetensors")
-    test = ItemBank(data.part(data.split == "test"))
+    rates = {name: judge(model, heard) for name, heard in judged_clips(data, "test", TEST_STRINGS).items()}
     report = RecogniserReport(
         seed=seed,
         parameters=sum(value.numel() for value in model.parameters()),
         steps=fitted.steps,
         seconds=fitted.seconds,
         device=torch.cuda.get_device_name(place) if place.type == "cuda" else place.type,
-        strings=judge(model, listen(test, strings=TEST_STRINGS)),
-        sentences=judge(model, listen(test)),
+        strings=rates["strings"],
+        sentences=rates.get("sentences"),
     )
     (out / "recogniser.json").write_text(report.to_json() + "\n", encoding="utf-8")
-    for name, rates in (("strings", report.strings), ("sentences", report.sentences)):
-        value, low, high = (100 * number for number in rates.wer[:3])
-        log(f"test {name}: WER {value:.2f} % ({low:.2f} to {high:.2f}) on {rates.clips} clips")
+    for name, found in rates.items():
+        value, low, high = (100 * number for number in found.wer[:3])
+        log(f"test {name}: WER {value:.2f} % ({low:.2f} to {high:.2f}) on {found.clips} clips")
     return report
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Train the embedded recogniser.")
-    parser.add_argument("--pack", type=Path, required=True, help="folder that tools/pack_recogniser.py made")
-    parser.add_argument("--out", type=Path, required=True, help="folder for the weights and the report")
-    parser.add_argument("--minutes", type=float, default=8.0)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    options = parser.parse_args()
-
-    def log(line: str) -> None:
-        print(line, flush=True)
-
-    train(
-        options.pack,
-        options.out,
-        minutes=options.minutes,
-        seed=options.seed,
-        device=options.device,
-        log=log,
-    )
-
-
-if __name__ == "__main__":
-    main()
