@@ -24,6 +24,7 @@ __all__ = [
     "MissingExtra",
     "PartExit",
     "ScoreError",
+    "ServiceError",
     "SottovoceError",
     "Stopped",
     "StoreError",
@@ -110,6 +111,16 @@ class ScoreError(SottovoceError, ArithmeticError):
     """
 
 
+class ServiceError(SottovoceError, ConnectionError):
+    """A model behind an address gave no answer to a clip, however often it was asked.
+
+    An audit records the clip as failed and goes on.
+
+    >>> issubclass(sv.errors.ServiceError, ConnectionError)
+    True
+    """
+
+
 class BudgetError(SottovoceError, ArithmeticError):
     """A finished example is not inside its budget: a bug of an attack or a budget of your own.
 
@@ -143,7 +154,9 @@ class DamagedFile(StoreError, InputError):
 
 
 class Stopped(SottovoceError):
-    """A run was stopped by Ctrl-C or a signal; the records are safe, and the message says how to go on.
+    """A run was stopped by Ctrl-C, by a signal, by its limit of requests or by a service that refuses it.
+
+    The records are safe, and the message says how to go on.
 
     >>> issubclass(sv.errors.Stopped, sv.errors.SottovoceError)
     True

@@ -126,7 +126,7 @@ def test_models_that_leave_no_room_are_let_go(monkeypatch: pytest.MonkeyPatch) -
     Big.__abstractmethods__ = frozenset()
     monkeypatch.setattr(opening, "open_target", open_big)
     openings = Openings("cpu")
-    assert [openings.kind(model) for model in ("python:a:b", "python:c:d")] == ["words", "words"]
+    assert [openings.kind(model) for model in ("python:a:b", "python:c:d")] == ["words, no gradient"] * 2
     assert held == ["python:a:b", "python:c:d"]
     assert openings.take("python:a:b") is None and openings.take("python:c:d") is not None
 

@@ -221,7 +221,9 @@ def test_a_target_that_costs_money_is_not_asked_twice(
 ) -> None:
     folder = run_audit(plan_of(make_model(0.3, paid=True), mean_clips), tmp_path / "run")
     assert rows() == 6 * 3
-    assert folder.repeated() is None and "repeats" not in kinds(folder)
+    assert folder.repeated() == Repeated(asked=False)
+    raised = kinds(folder)
+    assert raised["unasked"] is False and "repeats" not in raised
 
 
 def test_what_a_wrapper_is_made_of_is_passed_on() -> None:

@@ -242,10 +242,13 @@ def test_audit_commands_make_plans(page: str, desk: Path, monkeypatch: pytest.Mo
     plans: list[Plan] = []
     monkeypatch.setattr(audit_verb, "run", lambda plan, *rest: plans.append(plan))
     # Files that a reader has and this test has not; only what the model says is asked of it.
-    spoken = ("recogniser", "whisper", "huggingface", "speechbrain", "deepspeech2")
+    spoken = ("recogniser", "whisper", "huggingface", "speechbrain", "deepspeech2", "api")
     monkeypatch.setattr(
         "sottovoce.auditing.run.driver.open_target",
-        lambda spec, device: SimpleNamespace(says="words" if spec.startswith(spoken) else "class"),
+        lambda spec, device: SimpleNamespace(
+            says="words" if spec.startswith(spoken) else "class",
+            shows="decisions" if spec.startswith("api") else "gradient",
+        ),
     )
     for _, text in blocks("docs/how-to.md", "yaml"):
         Path("plan.yaml").write_text(text, encoding="utf-8")

@@ -185,6 +185,41 @@ def test_a_run_of_so_many_steps_on_words_alone_is_repeated(
     assert sum(value.numel() for value in target.module.parameters()) == reports[0].parameters
 
 
+@pytest.mark.slow
+def test_a_run_goes_on_from_a_file_and_keeps_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recogniser, "VALID_STRINGS", 3)
+    monkeypatch.setattr(recogniser, "TEST_STRINGS", 4)
+    save_pack(
+        join([beeps(split, 2, seed) for seed, split in enumerate(("train", "valid", "test"))]),
+        tmp_path,
+        parts=2,
+    )
+    size = ConformerSize(maps=8, width=16, blocks=2)
+    start = {name: value.half() for name, value in Conformer(size).state_dict().items()}
+    safetensors.torch.save_file(start, tmp_path / "start.safetensors")
+    # Without a rate nothing is learnt: what comes out is what went in, not what the recipe would begin with.
+    recipe = RecogniserRecipe(learning_rate=0.0, strings=2, sentences=0)
+    file = tmp_path / "start.safetensors"
+    train(tmp_path, tmp_path / "out", steps=2, recipe=recipe, log=lambda line: None, weights=file)
+    kept = safetensors.torch.load_file(tmp_path / "out" / "recogniser.safetensors")
+    assert kept.keys() == start.keys()
+    learnt = [name for name, _ in Conformer(size).named_parameters()]
+    assert all(torch.equal(kept[name], start[name]) for name in learnt)
+
+
+def test_a_file_to_begin_with_must_hold_a_recogniser(tmp_path: Path) -> None:
+    save_pack(
+        join([beeps(split, 1, seed) for seed, split in enumerate(("train", "valid", "test"))]),
+        tmp_path,
+        parts=2,
+    )
+    (tmp_path / "start.safetensors").write_bytes(b"no weights")
+    with pytest.raises(InputError, match=r"start\.safetensors: no Conformer"):
+        train(tmp_path, tmp_path / "out", weights=tmp_path / "start.safetensors")
+
+
 def test_sentences_are_asked_for_where_the_pack_has_none(tmp_path: Path) -> None:
     packs = [beeps(split, 1, seed) for seed, split in enumerate(("train", "valid", "test"))]
     save_pack(join([pack.part(pack.kind == "word") for pack in packs]), tmp_path, parts=2)

@@ -77,6 +77,7 @@ def audit(
     out: StrPath | None = None,
     resume: StrPath | None = None,
     retry_failed: bool = False,
+    max_requests: int | None = None,
     workers: int | None = None,
     engine: str = "local",
     address: str | None = None,
@@ -123,6 +124,7 @@ def audit(
         device, workers, batch, gpu_share: where, in how many processes, and how many clips at once.
         engine, address: "local", or "ray" for a cluster.
         resume: the folder of an earlier run, to finish it. retry_failed: run failed clips again.
+        max_requests: the most requests sent to models behind an address, those of earlier times included.
         progress: show a progress bar.
 
     Clips that failed do not stop the run; they are in `run.trials()` with the reason.
@@ -133,7 +135,7 @@ def audit(
     >>> [(row["attack"], row["clips"]) for row in run.summary() if row["metric"] == "success"]
     [('noise', 2), ('pgd(steps=5)', 2)]
     """
-    way = Way(device, engine, address, workers, retry_failed)
+    way = Way(device, engine, address, workers, retry_failed, max_requests=max_requests)
     way.check()
     models = _models(model)
     known = {text: target for text, target in models if target is not None}

@@ -17,7 +17,7 @@ from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.auditing.run.run_grid import run_grid
 from sottovoce.core.target import Target
 from sottovoce.errors import SottovoceError
-from sottovoce.targets.open_target import Openings
+from sottovoce.targets.open_target import Openings, look_at
 
 Begin = Callable[[int], None]
 
@@ -74,7 +74,7 @@ def resolve(
     model = grid.models[0]
     # Called through its module, where tests replace it.
     target = known[model] if model in known else runs.open_target(model, way.home())
-    ((name, plan),) = grid.plans(lambda model: target.says).items()
+    ((name, plan),) = grid.plans(lambda model: look_at(target)).items()
     return OnePlan(name, plan, target)
 
 
@@ -84,8 +84,8 @@ def run_plan(
     """Run what is left of a plan, and write its report."""
     with way.open() as engine:
         folder = run_audit(
-            plan, out, target=target, engine=engine, retry_failed=way.retry_failed, begin=begin,
-            advance=advance,
+            plan, out, target=target, engine=engine, retry_failed=way.retry_failed,
+            max_requests=way.max_requests, begin=begin, advance=advance,
         )  # fmt: skip
         advance(0, "writing the report")
         return folder, write_report(plan, folder)
@@ -112,9 +112,9 @@ def run_plans(
 
     with way.open() as engine:
         folders = run_grid(
-            grid, out, engine=engine, retry_failed=way.retry_failed, openings=openings, begin=begin,
-            advance=lambda done, note: advance(done, at + note), started=started, finished=finished,
-            refused=refused.__setitem__,
+            grid, out, engine=engine, retry_failed=way.retry_failed, max_requests=way.max_requests,
+            openings=openings, begin=begin, advance=lambda done, note: advance(done, at + note),
+            started=started, finished=finished, refused=refused.__setitem__,
         )  # fmt: skip
         advance(0, "comparing the runs")
         found = {folder.path.name: (folder, summaries[folder.path.name]) for folder in folders}

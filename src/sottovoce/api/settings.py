@@ -30,6 +30,7 @@ class Way:
     workers: int | None = None
     retry_failed: bool = False
     as_json: bool = False
+    max_requests: int | None = None
 
     def check(self) -> None:
         """Raise if the options contradict each other."""
@@ -41,6 +42,8 @@ class Way:
             )
         if self.workers is not None and self.workers < 1:
             raise InputError(f"--workers must be at least 1, got {self.workers}.")
+        if self.max_requests is not None and self.max_requests < 1:
+            raise InputError(f"--max-requests must be at least 1, got {self.max_requests}.")
         if self.engine == "local" and self.device not in ("auto", "cpu"):
             from sottovoce.targets.open_target import find_device
 

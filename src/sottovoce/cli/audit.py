@@ -173,6 +173,14 @@ def audit(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Repeat the trials that are recorded as failed.")
     ] = False,
+    max_requests: Annotated[
+        int | None,
+        typer.Option(
+            help="Most requests sent to models behind an address, over all workers and resumes; the run then "
+            "stops, and can be continued.",
+            show_default="any number",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -231,11 +239,13 @@ def audit(
 
       sottovoce audit --model whisper:tiny.pt --attacks cw-asr --goals 'force(text="open the door")' --snr 30
 
+      sottovoce audit --model api:http://localhost:8000 --data librispeech:dev-clean/ --max-requests 500
+
       sottovoce audit plan.yaml --engine ray --address 10.0.0.1:6379 --out s3://bucket/run
 
       sottovoce audit --resume runs/grid-1f2e3d4c5b --retry-failed
     """
-    way = Way(device, engine, address, workers, retry_failed, as_json)
+    way = Way(device, engine, address, workers, retry_failed, as_json, max_requests)
     way.check()
     options: dict[str, Any] = {
         "model": model, "data": data, "preset": preset, "attacks": attacks, "goals": goals,

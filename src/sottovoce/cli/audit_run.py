@@ -151,7 +151,9 @@ def stoppable(console: Console, place: str) -> Iterator[None]:
     """A run that was stopped says how to continue, and ends with exit code 130."""
     try:
         yield
-    except Stopped:
+    except Stopped as reason:
+        if not str(reason).startswith("stopped"):
+            console.print(str(reason), soft_wrap=True, highlight=False, markup=False)
         console.print(
             "stopped; everything that was finished is kept. To continue: "
             f"sottovoce audit --resume {shlex.quote(place)}",

@@ -79,6 +79,10 @@ def recogniser(
             "million weights, 6,000 steps take half an hour of one core."
         ),
     ] = "shipped",
+    weights: Annotated[
+        Path | None,
+        typer.Option(help="A file of weights to begin with, instead of random ones; its size is kept."),
+    ] = None,
     seed: Annotated[
         int,
         typer.Option(
@@ -109,6 +113,7 @@ def recogniser(
         device=find_device(device),
         recipe=RECIPES[recipe],
         log=typer.echo,
+        weights=weights,
     )
     typer.echo(f"weights: {out / 'recogniser.safetensors'}")
 

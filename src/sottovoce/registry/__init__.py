@@ -32,6 +32,7 @@ _PARTS: dict[str, dict[str, str]] = {
         "whisper": "sottovoce.targets.adapters.whisper:load_whisper",
         "huggingface": "sottovoce.targets.adapters.huggingface_classifier:load_huggingface",
         "speechbrain": "sottovoce.targets.adapters.speechbrain:load_speechbrain",
+        "api": "sottovoce.targets.adapters.endpoint:api",
         "python": "sottovoce.targets.adapters.python_code:load_target",
         "transfer": "sottovoce.defenses.transfer_target:transfer",
     },

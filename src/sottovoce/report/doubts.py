@@ -145,6 +145,11 @@ def _wavers(check: SanityCheck, context: Context) -> tuple[str, str]:
 
 _RAISED: dict[str, Sentence] = {
     "repeats": _wavers,
+    "unasked": lambda check, context: (
+        "Not tested: does the model answer the same clip alike?",
+        "Every request costs, so no clip was sent twice: the first answer to each sound counts, and whether "
+        "another one would be the same is not known.",
+    ),
     "attackers": lambda check, context: (
         "A defense was not attacked in all three ways",
         "The missing attackers may be stronger; how well the defense holds against them is not known.",

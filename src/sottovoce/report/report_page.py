@@ -116,7 +116,7 @@ def render(folder: RunFolder, plan: Plan, trials: Trials, summary: Summary) -> s
         verdict=verdict.judge(plan, trials, panels, reading),
         claims=verdict.claims(plan, reading, audibility.ear if audibility else ""),
         audibility=audibility,
-        setup=make_setup(plan, trials, summary, reading, folder.about().get("data_note", ""), steady),
+        setup=make_setup(plan, trials, summary, reading, folder.about(), steady),
         repeats=steady,
         cut=hide_paths(plan.to_yaml(), roots) != plan.to_yaml(),
         series=series,
@@ -228,9 +228,15 @@ def list_clean(plan: Plan, trials: Trials, reading: ModelReading) -> list[tuple[
 
 
 def make_setup(
-    plan: Plan, trials: Trials, summary: Summary, reading: ModelReading, data_note: str, steady: bool = True
+    plan: Plan,
+    trials: Trials,
+    summary: Summary,
+    reading: ModelReading,
+    about: dict[str, Any],
+    steady: bool = True,
 ) -> dict[str, Any]:
     """What was attacked, with which parts and settings."""
+    data_note, requests = about.get("data_note", ""), about.get("requests", 0)
     grid = f"{plan.bits}-bit samples" if plan.bits else "floats, not rounded"
     rates = ", ".join(f"{rate / 1000:g} kHz" for rate in sorted(trials.sample_rates))
     facts = [
@@ -243,6 +249,8 @@ def make_setup(
         ("heard as" if plan.clean else "saved as", grid),
     ]
     facts = [(name, text) for name, text in facts if text]
+    if requests:
+        facts.append(("requests", f"{requests} sent; the same sound was sent once"))
     if data_note:
         facts.append(("about the clips", data_note))
     if plan.fit:

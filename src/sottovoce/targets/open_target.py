@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from inspect import isclass, signature
 from pathlib import Path
-from typing import final, get_args, get_type_hints
+from typing import Literal, final, get_args, get_type_hints
 
 import torch
 
@@ -23,8 +23,10 @@ KEPT = 2
 """Models that are kept open until they are run: more may not fit into memory, and are opened again."""
 OBJECT = "object"
 """How a plan names a model that a program handed in: `object(NAME, sha256)`. Only that program has it."""
-Kinds = Callable[[str], Says]
-"""What a model says, by its name in a plan."""
+Kind = Literal["class", "words", "class, no gradient", "words, no gradient"]
+"""What a model says and whether attacks can follow its gradient: what the defaults of a plan depend on."""
+Kinds = Callable[[str], Kind]
+"""The kind of a model, by its name in a plan."""
 
 
 @exits_are_errors()
@@ -75,8 +77,8 @@ def is_object(model: str) -> bool:
     return model.startswith(f"{OBJECT}(")
 
 
-def kind_of(model: str) -> Says:
-    """Whether a model names a class or writes words; it is opened where its name does not say.
+def kind_of(model: str) -> Kind:
+    """The kind of a model; it is opened where its name does not say.
 
     A model that cannot be opened counts as a classifier, and its cells will fail.
     """
@@ -94,10 +96,10 @@ class Openings:
     def __init__(self, device: str, known: Mapping[str, Target] | None = None) -> None:
         self.device = device
         self._open = dict(known or {})
-        self._kinds = {model: target.says for model, target in self._open.items()}
+        self._kinds = {model: look_at(target) for model, target in self._open.items()}
 
-    def kind(self, model: str) -> Says:
-        """Whether a model names a class or writes words."""
+    def kind(self, model: str) -> Kind:
+        """The kind of a model."""
         if model not in self._kinds:
             self._kinds[model] = declared_kind(model) or self._look(model)
         return self._kinds[model]
@@ -106,14 +108,14 @@ class Openings:
         """The model where it is still open; it is kept no longer."""
         return self._open.pop(model, None)
 
-    def _look(self, model: str) -> Says:
+    def _look(self, model: str) -> Kind:
         try:
             target = self._opened(model)
         except Exception:  # the code of a user's model may raise anything
             return "class"
         if len(self._open) < KEPT:
             self._open[model] = target
-        return target.says
+        return look_at(target)
 
     def _opened(self, model: str) -> Target:
         try:
@@ -126,17 +128,29 @@ class Openings:
         return open_target(model, self.device)
 
 
-def guess(model: str) -> Says:
-    """Whether a model names a class or writes words, by its name alone; nothing is opened."""
+def look_at(target: Target) -> Kind:
+    """The kind of an open model."""
+    return _kind(target.says, target.shows == "gradient")
+
+
+def _kind(says: Says, gradient: bool) -> Kind:
+    if gradient:
+        return says
+    return "words, no gradient" if says == "words" else "class, no gradient"
+
+
+def guess(model: str) -> Kind:
+    """The kind of a model, by its name alone; nothing is opened."""
     return declared_kind(model) or "class"
 
 
-def declared_kind(model: str) -> Says | None:
-    """What models of this name always say; None where they differ."""
-    kinds = {each.says for each in declared_classes(model)}
-    says = kinds.pop() if len(kinds) == 1 else None
+def declared_kind(model: str) -> Kind | None:
+    """The kind that models of this name always are; None where they differ."""
+    classes = declared_classes(model)
+    kinds = {(each.says, each.loss is not Target.loss) for each in classes}
+    says, gradient = kinds.pop() if len(kinds) == 1 else (None, True)
     # For some it is a property, which only an opened model answers.
-    return says if isinstance(says, str) else None
+    return _kind(says, gradient) if isinstance(says, str) else None
 
 
 def declared_classes(model: str) -> tuple[type[Target], ...]:

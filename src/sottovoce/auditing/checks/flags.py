@@ -10,8 +10,9 @@ from sottovoce.auditing.results.summary import plain
 from sottovoce.core.statistics import exact_binomial_p
 
 Kind = Literal[
-    "repeats", "attackers", "averaging", "adaptive", "black-box", "one-step", "unprobed", "steps", "passes",
-    "gradients", "unfinished", "failures", "floats", "rounding", "no-noise", "noise", "few-clips", "ears",
+    "repeats", "unasked", "attackers", "averaging", "adaptive", "black-box", "one-step", "unprobed", "steps",
+    "passes", "gradients", "unfinished", "failures", "floats", "rounding", "no-noise", "noise", "few-clips",
+    "ears",
 ]  # fmt: skip
 STRENGTH: tuple[Kind, ...] = (
     "repeats", "attackers", "averaging", "adaptive", "black-box", "one-step", "unprobed", "steps", "passes",

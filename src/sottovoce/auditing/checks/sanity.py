@@ -77,9 +77,12 @@ def examine(
 
 def _repeats(repeated: Repeated | None) -> SanityCheck | None:
     """A model that answers the same clips in two ways, and does not say so."""
+    if repeated is not None and not repeated.asked:
+        advice = "send the service a few clips several times, and compare its answers"
+        return SanityCheck("unasked", 0, [Flag("unasked", "", {}, advice)])
     if repeated is None or not (repeated.clips or repeated.said):
         return None
-    evidence = {**repeated.model_dump(), "judged_over": JUDGED}
+    evidence = {**repeated.to_json(), "judged_over": JUDGED}
     advice = (
         "turn off dropout, random crops or state that is kept between calls (evaluation mode leaves "
         "F.dropout(training=True) on), or take the random numbers from `draws` and set random = True"

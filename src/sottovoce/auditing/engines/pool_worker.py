@@ -13,7 +13,7 @@ import torch
 from sottovoce.auditing.run.executor import Executor
 from sottovoce.auditing.run.run_cell import tell
 from sottovoce.auditing.run.tasks import FinishedTask, RepeatTask, Task, Unopened
-from sottovoce.errors import InputError, SottovoceError
+from sottovoce.errors import InputError, SottovoceError, Stopped
 
 
 @final
@@ -30,7 +30,7 @@ class Raised:
     def error(self) -> Exception:
         if self.kind is None:
             return RuntimeError(f"a worker failed:\n{self.text}")
-        kinds = (Unopened, InputError, SottovoceError)
+        kinds = (Unopened, Stopped, InputError, SottovoceError)
         return next(kind for kind in kinds if issubclass(self.kind, kind))(self.text)
 
 

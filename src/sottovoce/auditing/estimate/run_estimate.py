@@ -18,7 +18,7 @@ from typing import Any, final
 import torch
 
 from sottovoce.auditing.estimate.attack_cost import NOTHING, Cost, Timed
-from sottovoce.auditing.estimate.pass_counter import Counted
+from sottovoce.auditing.estimate.pass_counter import Counted, StandIn
 from sottovoce.auditing.estimate.trial_runs import (
     MeasuredCosts,
     ask_twice,
@@ -48,6 +48,10 @@ MORE_PROBES = {False: 1 + 2, True: 1 + 2 + 2}
 """What a sanity probe takes, in runs of its cell: once as it was, with twice the steps, and where the target
 is random with twice the passes."""
 
+PAID = (
+    "every pass forward is a request to the service, less those for sounds that it has heard; none was sent "
+    "to find this out, so passes are the most that there can be, and times leave out what the service takes"
+)
 WAVERS = (
     "the model answers the same clip in different ways, so it is treated as random: gradients are averaged, "
     "and examples judged over several passes"
@@ -218,7 +222,8 @@ def estimate(
     """
     settled = open_settled(plan.data, target, plan.labels)
     corpus = settled.corpus.limit(plan.limit) if plan.limit else settled.corpus
-    counted, clips = Counted(target), find_clips(corpus, target, plan.longest)
+    clips = find_clips(corpus, target, plan.longest)
+    counted = Counted(StandIn(target, {clip.id: clip.label for clip in clips}) if target.paid else target)
     recorded, notes = _recorded(plan, out)
     known = RunFolder(out).repeated() if recorded else None
     repeated, twice = ask_twice(plan, counted, clips, device) if known is None else (known, NOTHING)
@@ -236,6 +241,7 @@ def estimate(
     notes += [found.full.note] if found.full.note else []
     notes += [] if repeated.steady else [WAVERS]
     notes += [corpus.note] if settled.skipped else []
+    notes += [PAID] if target.paid else []
     return RunEstimate(
         name=name,
         model=plan.model,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import yaml
 from pydantic import (
@@ -40,13 +40,13 @@ from sottovoce.auditing.plan.cell import (
 from sottovoce.auditing.plan.cell_rules import CELL, RUN, CellRule
 from sottovoce.auditing.plan.entry_errors import mistake
 from sottovoce.core.files.yaml_reader import Entries, at_entry, naming_lines, read_yaml, refuse_truth
-from sottovoce.core.target import Says, Target
+from sottovoce.core.target import Target
 from sottovoce.data.audio_file import LONGEST_SECONDS
 from sottovoce.data.labels import Unlabelled
 from sottovoce.defenses.defense_text import NO_DEFENSE, Defense
 from sottovoce.errors import InputError
 from sottovoce.registry.part_text import Part
-from sottovoce.targets.open_target import Kinds, guess, kind_of
+from sottovoce.targets.open_target import Kind, Kinds, guess, kind_of
 
 __all__ = [
     "BLACK_BOX", "FIRST_FORMAT", "NO_ATTACK", "PASSES", "Attacker", "Cell", "Plan", "can_search",
@@ -152,11 +152,20 @@ class Plan(BaseModel):
         return NO_ATTACK in self.attacks
 
     @staticmethod
-    def usual(says: Says) -> dict[str, Any]:
+    def usual(kind: Kind) -> dict[str, Any]:
         """Entries that suit a kind of model better than the defaults: recognisers have no class scores, a
-        step on sentences costs a hundred times as much as on words, and few steps must be longer ones."""
-        if says == "class":
+        step on sentences costs a hundred times as much as on words, and few steps must be longer ones. Where
+        there is no gradient, attacks do without."""
+        if kind == "class":
             return {}
+        if kind == "class, no gradient":
+            return {"attacks": ["noise", "kenansville", str(BLACK_BOX)]}
+        if kind == "words, no gradient":
+            return {
+                "attacks": ["noise", "kenansville", "genetic(steps=10, population=10)"],
+                "budgets": ["snr(db=30)", "snr(db=40)"],
+                "batch": 8,
+            }
         return {
             "attacks": ["noise", "fgsm", "pgd(step=0.25)"],
             "budgets": ["snr(db=30)", "snr(db=40)"],
@@ -291,10 +300,10 @@ def make_plan(settings: Mapping[str, Any], kinds: Kinds | None = None) -> Plan:
 
 
 def complete(
-    entries: Mapping[str, Any], usual: Callable[[Says], Mapping[str, Any]], kinds: Kinds
+    entries: Mapping[str, Any], usual: Callable[[Kind], Mapping[str, Any]], kinds: Kinds
 ) -> dict[str, Any]:
     """Entries with what suits the kind of their model, where they do not say. kinds: asked if need be."""
-    wanted = {key for says in ("class", "words") for key in usual(says)}
+    wanted = {key for kind in get_args(Kind) for key in usual(kind)}
     if wanted <= set(entries):
         return dict(entries)
     return {**usual(kinds(str(entries.get("model", Plan().model)))), **entries}

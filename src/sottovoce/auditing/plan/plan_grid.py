@@ -19,10 +19,9 @@ from sottovoce.auditing.plan.entry_errors import mistake
 from sottovoce.auditing.plan.plan_file import NO_ATTACK, Plan, can_search, complete, read_entries
 from sottovoce.auditing.plan.plan_presets import PRESETS, Preset, fill
 from sottovoce.core.files.yaml_reader import at_entry, naming_lines, refuse_truth
-from sottovoce.core.target import Says
 from sottovoce.errors import InputError, UnknownName
 from sottovoce.registry.part_text import Part
-from sottovoce.targets.open_target import Kinds, kind_of
+from sottovoce.targets.open_target import Kind, Kinds, kind_of
 
 LONGEST_NAME = 60
 _LISTS = ("defenses", "attackers", "attacks", "goals", "budgets", "metrics", "exclude", "include")
@@ -121,9 +120,9 @@ class Grid(BaseModel):
         """A run with what the preset fills in, its rules left to `_ruled`."""
         return read_entries(complete(run.entries, partial(self._usual, run), kinds))
 
-    def _usual(self, run: GridRun, says: Says) -> dict[str, Any]:
+    def _usual(self, run: GridRun, kind: Kind) -> dict[str, Any]:
         """What the preset fills in. Of its attacks those stay that can search every budget that is named."""
-        filled = Plan.usual(says) if self.preset is None else fill(self.preset, says)
+        filled = Plan.usual(kind) if self.preset is None else fill(self.preset, kind)
         if NO_ATTACK in run.entries.get("attacks", ()):
             # The cells that a preset adds are attacks.
             filled.pop("include", None)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal, get_args
 
 from sottovoce.auditing.plan.plan_file import BLACK_BOX
-from sottovoce.core.target import Says
 from sottovoce.errors import UnknownName
-from sottovoce.targets.open_target import guess
+from sottovoce.targets.open_target import Kind, guess
 
 __all__ = ["PRESETS", "Preset", "fill", "guess"]
 
@@ -15,7 +14,7 @@ Preset = Literal["quick", "standard", "paper"]
 PRESETS: tuple[Preset, ...] = get_args(Preset)
 
 
-def fill(preset: Preset, says: Says) -> dict[str, Any]:
+def fill(preset: Preset, kind: Kind) -> dict[str, Any]:
     """The entries of a preset for a kind of model.
 
     quick: minutes on a laptop, a first check. standard: the attacks that a claim of robustness must
@@ -24,7 +23,7 @@ def fill(preset: Preset, says: Says) -> dict[str, Any]:
     """
     if preset not in PRESETS:
         raise UnknownName("preset", preset, PRESETS)
-    return dict((_CLASSES if says == "class" else _WORDS)[preset])
+    return dict(_OF_KIND[kind][preset])
 
 
 def _snr(*levels_db: int) -> list[str]:
@@ -86,3 +85,36 @@ _WORDS: dict[Preset, dict[str, Any]] = {
         "probe": 16,
     },
 }  # fmt: skip
+# Attacks that need no gradient. Against a service every pass is a request that costs money.
+_WORDS_BLIND: dict[Preset, dict[str, Any]] = {
+    "quick": {
+        "limit": 8,
+        "attacks": ["noise", "kenansville", "genetic(steps=10, population=10)"],
+        "budgets": _snr(30),
+        "batch": 8,
+    },
+    "standard": {
+        "attacks": ["noise", "kenansville", str(BLACK_BOX)],
+        "budgets": _snr(20, 30, 40),
+        "batch": 8,
+    },
+    "paper": {
+        "attacks": ["noise", "kenansville", "genetic(steps=2000, population=20)"],
+        "budgets": _snr(10, 20, 30, 35, 40),
+        "batch": 8,
+    },
+}
+_CLASSES_BLIND: dict[Preset, dict[str, Any]] = {
+    "quick": {"limit": 30, "attacks": ["noise", "genetic(steps=30, population=10)"], "budgets": _snr(20, 40)},
+    "standard": {"attacks": ["noise", "kenansville", str(BLACK_BOX)], "budgets": _snr(20, 30, 40, 50, 60)},
+    "paper": {
+        "attacks": ["noise", "kenansville", "genetic(steps=500, population=20)"],
+        "budgets": _snr(10, 20, 30, 40, 50, 60),
+    },
+}
+_OF_KIND: dict[Kind, dict[Preset, dict[str, Any]]] = {
+    "class": _CLASSES,
+    "words": _WORDS,
+    "class, no gradient": _CLASSES_BLIND,
+    "words, no gradient": _WORDS_BLIND,
+}

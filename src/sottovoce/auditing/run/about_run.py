@@ -32,6 +32,8 @@ class About(BaseModel):
     corpus_note: str = ""
     repeated: Repeated | None = None
     """Whether the model answered the same clips alike, before the run began."""
+    requests: Count = 0
+    """Those that were sent to a model behind an address."""
     weights: dict[str, Digest] = {}
     """Of the files of weights that the model, its defenses and the ears were read from, by their names."""
 

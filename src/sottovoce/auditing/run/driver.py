@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import final
@@ -40,6 +40,7 @@ from sottovoce.auditing.run.tasks import (
     halves,
 )
 from sottovoce.auditing.run.used_weights import digest_plan
+from sottovoce.core.files.answer_store import ANSWERS, AnswerStore
 from sottovoce.core.record import EVERY, LOADING, Key, RecordWriter, Status
 from sottovoce.core.target import Target
 from sottovoce.data.load import Corpus, spread
@@ -62,6 +63,8 @@ def run_audit(
     bench: Executor | None = None,
     retry_failed: bool = False,
     keep_going: bool = False,
+    answers: Path | None = None,
+    max_requests: int | None = None,
     begin: Callable[[int], None] = lambda trials: None,
     advance: Advance = lambda done, note: None,
 ) -> RunFolder:
@@ -74,6 +77,8 @@ def run_audit(
     keep_going: whether a model that cannot be opened and a cell that cannot be put together are recorded as
         failed, one record a cell, and the rest runs. What has begun is refused instead: it can be gone on
         with once the model, or the clips, are back.
+    answers: the file for the answers of a model behind an address; None: one in the run's folder.
+    max_requests: the most requests that such a model is sent, those of earlier times included.
     begin: called with the number of trials, once the model and the clips are open.
 
     SIGINT and SIGTERM stop it after the tasks in progress: `Stopped`. A second SIGINT does not wait.
@@ -82,7 +87,7 @@ def run_audit(
         with InlineEngine(device) as own:
             return run_audit(
                 plan, out, target=target, engine=own, retry_failed=retry_failed, keep_going=keep_going,
-                begin=begin, advance=advance,
+                answers=answers, max_requests=max_requests, begin=begin, advance=advance,
             )  # fmt: skip
     folder = RunFolder(out)
     folder.check(plan)
@@ -91,9 +96,36 @@ def run_audit(
     if target is not None:
         bench.offer(plan.model, target)
     with hold(folder.path), stopping(lambda note: advance(0, note)) as stop:
-        Driver(plan, folder, engine, bench, stop, advance, retry_failed, keep_going).run(begin)
+        service = AskedService(answers or folder.path / ANSWERS, max_requests)
+        Driver(plan, folder, engine, bench, stop, advance, retry_failed, keep_going, service).run(begin)
         write_tables(plan, folder)
     return folder
+
+
+@final
+@dataclass(frozen=True)
+class AskedService:
+    """Where the answers of a model behind an address are kept, and how many requests it may be sent."""
+
+    answers: Path
+    max_requests: int | None = None
+
+    def limit(self) -> str:
+        """The file of the answers, with the limit set."""
+        store = AnswerStore(self.answers)
+        store.limit(self.max_requests)
+        store.close()
+        return str(self.answers)
+
+    def sent(self, run: str) -> int:
+        """The requests of a run so far."""
+        if not self.answers.exists():
+            return 0
+        store = AnswerStore(self.answers)
+        try:
+            return store.sent(run)
+        finally:
+            store.close()
 
 
 @final
@@ -110,11 +142,13 @@ class Driver:
         advance: Advance,
         retry_failed: bool,
         keep_going: bool,
+        service: AskedService,
     ) -> None:
         self.plan, self.folder, self.engine, self.bench = plan, folder, engine, bench
         self.stop, self.advance = stop, advance
         self.retry_failed, self.keep_going = retry_failed, keep_going
-        self.id, self.steady = uuid4().hex, True
+        self.service = service
+        self.id, self.steady, self.answers = uuid4().hex, True, ""
         self.cells = plan.cells()
         keys = folder.keys()
         self.begun = {
@@ -131,6 +165,13 @@ class Driver:
         return roots_of(self.plan.data, self.plan.fit)
 
     def run(self, begin: Callable[[int], None]) -> None:
+        try:
+            self._run(begin)
+        finally:
+            if self.answers:
+                self.folder.keep_requests(self.service.sent(self.plan.run_id))
+
+    def _run(self, begin: Callable[[int], None]) -> None:
         self.cells = [cell for cell in self.cells if (cell.id, EVERY) not in self.done]
         broken = self._open() if self.cells else {}
         with self.folder.writer() as writer:
@@ -193,6 +234,8 @@ class Driver:
         )
         self.folder.prepare(plan, about)
         self.folder.keep_repeated(repeated)
+        if bench.target(plan).paid:
+            self.answers = self.service.limit()
         if remark:
             self.advance(0, remark)
         return broken
@@ -203,7 +246,7 @@ class Driver:
         if known is not None and (known.clips or known.said):
             return known
         if self.bench.target(self.plan).paid:
-            return Repeated()
+            return Repeated(asked=False)
         some = tuple(spread([entry.id for entry in corpus], LOOKED_AT))
         found = (done.repeated for done in self._drive([RepeatTask(self.plan, some)]))
         return sum((each for each in found if each is not None), Repeated())
@@ -298,7 +341,7 @@ class Driver:
 
         def feed() -> Iterator[Task]:
             while (task := again.popleft() if again else next(waiting, None)) is not None:
-                yield replace(task, steady=self.steady)
+                yield replace(task, steady=self.steady, answers=self.answers)
 
         while True:
             for outcome in self.engine.run(feed(), self.stop):

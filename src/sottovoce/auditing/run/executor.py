@@ -23,6 +23,7 @@ from sottovoce.auditing.run.run_cell import (
 )
 from sottovoce.auditing.run.tasks import AttackTask, FinishedTask, FitTask, ProbeTask, RepeatTask, Task
 from sottovoce.core.attack import Attack
+from sottovoce.core.files.answer_store import keeping_answers
 from sottovoce.core.metric import Metric
 from sottovoce.core.record import LOADING, Record
 from sottovoce.core.target import Target
@@ -30,7 +31,7 @@ from sottovoce.core.transform import Unsteady
 from sottovoce.core.universal_attack import Perturbation
 from sottovoce.data.labels import Settled, open_clips, settle_labels
 from sottovoce.data.load import Clip, Corpus, Entry, Failure
-from sottovoce.errors import InputError, exits_are_errors
+from sottovoce.errors import InputError, Stopped, exits_are_errors
 from sottovoce.targets.open_target import find_device, open_target
 
 
@@ -117,11 +118,12 @@ class Executor:
     def do(self, task: Task) -> FinishedTask:
         """The task done. A clip that fails is a record that says so; a bad plan raises."""
         self.treat(task.plan, steady=task.steady)
-        if isinstance(task, RepeatTask):
-            return self._repeat(task)
-        if isinstance(task, FitTask):
-            return self._fit(task)
-        return self._attack(task) if isinstance(task, AttackTask) else self._probe(task)
+        with keeping_answers(Path(task.answers) if task.answers else None, task.plan.run_id):
+            if isinstance(task, RepeatTask):
+                return self._repeat(task)
+            if isinstance(task, FitTask):
+                return self._fit(task)
+            return self._attack(task) if isinstance(task, AttackTask) else self._probe(task)
 
     def _repeat(self, task: RepeatTask) -> FinishedTask:
         plan, clips = task.plan, list[Clip]()
@@ -138,6 +140,8 @@ class Executor:
         try:
             with exits_are_errors():
                 found = fit_perturbation(task.plan, work, corpus, self.target(task.plan), self.device)
+        except Stopped:
+            raise
         except FAILURES as error:
             return FinishedTask(task, reason=explain(error))
         with TemporaryDirectory() as place:

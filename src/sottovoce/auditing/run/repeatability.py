@@ -37,7 +37,8 @@ ROUNDINGS = 16
 
 class Repeated(BaseModel):
     """The outcome of decoding clips twice: on how many the texts differed, and on how many the scores, or the
-    loss where there are none. said: whether the model declares itself random."""
+    loss where there are none. said: whether the model declares itself random. asked: whether it was decoded
+    twice at all, which is not done where every request costs money."""
 
     model_config = ConfigDict(**STRICT, frozen=True)
 
@@ -45,6 +46,7 @@ class Repeated(BaseModel):
     texts: Count = 0
     scores: Count = 0
     said: bool = False
+    asked: bool = True
 
     def __add__(self, other: Repeated) -> Repeated:
         return Repeated(
@@ -52,7 +54,12 @@ class Repeated(BaseModel):
             texts=self.texts + other.texts,
             scores=self.scores + other.scores,
             said=self.said or other.said,
+            asked=self.asked and other.asked,
         )
+
+    def to_json(self) -> dict[str, int | bool]:
+        """As plain data, without what is not known."""
+        return self.model_dump(exclude={"asked"}) if self.asked else {"asked": False}
 
     @property
     def steady(self) -> bool:
@@ -64,7 +71,7 @@ def hear_twice(target: Target, clips: Sequence[Clip], *, batch: int, device: str
 
     A clip over which the model raises has nothing to say here; its records will tell.
     """
-    found = Repeated(said=not target.repeats)
+    found = Repeated(said=not target.repeats, asked=not (target.paid and target.repeats))
     if target.paid or found.said:
         return found
     for first in range(0, len(clips), batch):

@@ -31,7 +31,7 @@ from sottovoce.core.vote import Passes, Voted
 from sottovoce.data.load import Clip, collate
 from sottovoce.defenses.defense_text import Defense
 from sottovoce.defenses.votes import Majority
-from sottovoce.errors import SottovoceError, exits_are_errors
+from sottovoce.errors import SottovoceError, Stopped, exits_are_errors
 from sottovoce.metrics.vocal_parts import intensity_level
 from sottovoce.registry.part_text import attack_kind
 
@@ -172,6 +172,8 @@ class CellRunner:
                     found = self._judged(self._tried(clips), clips)
                 self.work.room.fits = max(self.work.room.fits, len(clips))
                 return found
+            except Stopped:
+                raise
             except FAILURES as error:
                 reason, crowded = explain(error), out_of_memory(error)
             # Out here the error is gone, and with it the tensors that its frames held.

@@ -21,6 +21,7 @@ from sottovoce.auditing.run.corpus_manifest import Manifest, hash_manifest, refu
 from sottovoce.auditing.run.folder_lock import NAME as LOCK
 from sottovoce.auditing.run.repeatability import Repeated
 from sottovoce.auditing.run.tasks import Sound
+from sottovoce.core.files.answer_store import ANSWERS
 from sottovoce.core.record import Key, Record, RecordWriter, Status, latest, read_keys, read_records
 from sottovoce.data.load import Corpus
 from sottovoce.errors import InputError, SottovoceError, StoreError
@@ -94,7 +95,11 @@ class RunFolder:
     def keep_repeated(self, found: Repeated) -> None:
         """Record it, so that the model is treated in the same way when the run continues."""
         if found != Repeated() and found != self.repeated():
-            _write(self.path / ABOUT, _pretty({**self.about(), "repeated": found.model_dump()}))
+            _write(self.path / ABOUT, _pretty({**self.about(), "repeated": found.to_json()}))
+
+    def keep_requests(self, sent: int) -> None:
+        """Record how many requests the run has sent to its model."""
+        _write(self.path / ABOUT, _pretty({**self.about(), "requests": sent}))
 
     def check_corpus(
         self, corpus: Corpus, now: Manifest, *, began: bool, unread: Collection[str] = ()
@@ -245,7 +250,7 @@ def prepare_folder(
 
 
 def _ours(name: str) -> bool:
-    return name in (LOCK, ABOUT, CORPUS) or name.endswith(PART)
+    return name in (LOCK, ABOUT, CORPUS) or name.startswith(ANSWERS) or name.endswith(PART)
 
 
 def _cannot_write(path: Path, error: OSError) -> InputError:

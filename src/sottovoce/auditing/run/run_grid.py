@@ -16,6 +16,7 @@ from sottovoce.auditing.run.folder_lock import hold
 from sottovoce.auditing.run.run_cell import tell
 from sottovoce.auditing.run.run_folder import RunFolder, describe, prepare_folder
 from sottovoce.auditing.run.stop_signal import ASKED
+from sottovoce.core.files.answer_store import ANSWERS
 from sottovoce.core.files.yaml_reader import parse_yaml
 from sottovoce.errors import InputError, SottovoceError, Stopped, StoreError
 from sottovoce.targets.open_target import Openings, guess
@@ -36,6 +37,7 @@ def run_grid(
     engine: Engine | None = None,
     device: str = "auto",
     retry_failed: bool = False,
+    max_requests: int | None = None,
     openings: Openings | None = None,
     begin: Callable[[int], None] = lambda trials: None,
     advance: Advance = lambda done, note: None,
@@ -51,13 +53,15 @@ def run_grid(
 
     engine: who does the work; None: this process, on `device`.
     openings: models that were opened to see what they say, for what the grid leaves open.
+    max_requests: the most requests that models behind an address are sent, all of them together.
     started, finished: called for each run as it starts and as it ends.
     """
     if engine is None:
         with InlineEngine(device) as own:
             return run_grid(
-                grid, out, engine=own, device=device, retry_failed=retry_failed, openings=openings,
-                begin=begin, advance=advance, started=started, finished=finished, refused=refused,
+                grid, out, engine=own, device=device, retry_failed=retry_failed, max_requests=max_requests,
+                openings=openings, begin=begin, advance=advance, started=started, finished=finished,
+                refused=refused,
             )  # fmt: skip
     # One for all runs: seeds of a model find it open.
     bench = Executor("cpu") if engine.bench is None else engine.bench
@@ -82,7 +86,8 @@ def run_grid(
             try:
                 folder = run_audit(
                     plan, out / RUNS / name, engine=engine, bench=bench, target=openings.take(plan.model),
-                    retry_failed=retry_failed, keep_going=True, begin=begin, advance=told,
+                    retry_failed=retry_failed, keep_going=True, answers=out / ANSWERS,
+                    max_requests=max_requests, begin=begin, advance=told,
                 )  # fmt: skip
             except (Stopped, StoreError):
                 raise

@@ -27,6 +27,7 @@ class AttackTask:
     perturbation: what a universal attack found, as the content of its file.
     run: which run asks; a process sends the clean sound of a clip once a run.
     steady: whether the plan's model answers the same clips alike, as far as is known.
+    answers: the file for the answers of a service, where the model is one.
     """
 
     plan: Plan
@@ -35,6 +36,7 @@ class AttackTask:
     perturbation: bytes | None = None
     run: str = ""
     steady: bool = True
+    answers: str = ""
 
 
 @final
@@ -45,6 +47,7 @@ class FitTask:
     plan: Plan
     cell: str
     steady: bool = True
+    answers: str = ""
 
 
 @final
@@ -64,6 +67,7 @@ class ProbeTask:
     passes: int
     slopes: bool = False
     steady: bool = True
+    answers: str = ""
 
 
 @final
@@ -74,6 +78,7 @@ class RepeatTask:
     plan: Plan
     clips: tuple[str, ...]
     steady: bool = True
+    answers: str = ""
     cell: str = "repeat"
 
 

@@ -62,10 +62,12 @@ def run_jobs(
                     _note(shop, failed, *outcome)
                 done = sum(shop.result(job).exists() for job in jobs)
                 tell(done / len(jobs), f"{done} of {len(jobs)} jobs")
-    for job, reason in failed.items():
-        raise InputError(
-            f"job {job.name} failed: {reason}; fix that and run the same command again to continue."
-        )
+    # The first of the list, whichever ended first.
+    for job in jobs:
+        if job in failed:
+            raise InputError(
+                f"job {job.name} failed: {failed[job]}; fix that and run the same command again to continue."
+            )
 
 
 def _todo(

@@ -28,8 +28,9 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from sottovoce.errors import InputError
 from sottovoce.targets.adapters.unpadded_layers import inside
-from sottovoce.targets.zoo.conformer import BLANK, Conformer, ConformerSize, count_output
+from sottovoce.targets.zoo.conformer import BLANK, Conformer, ConformerSize, count_output, size_of
 from sottovoce.targets.zoo.recogniser_targets import VOCABULARY
+from sottovoce.targets.zoo.shipped_weights import PLAIN, fill
 from sottovoce.training.coloured_noise import tilt, uniform
 from sottovoce.training.recogniser.recogniser_errors import JudgedClips, Rates, add_noise, judge, listen
 from sottovoce.training.recogniser.recogniser_pack import RecogniserPack, load_pack
@@ -171,15 +172,17 @@ def fit(
     device: torch.device,
     log: Callable[[str], None],
     every_seconds: float = 60.0,
+    weights: Path | None = None,
 ) -> Fitted:
     """The averaged model when the time or the steps are over; validation errors are logged every minute.
 
     minutes: the time that a run may take. steps: the steps that it takes instead, if given.
+    weights: a file to begin with instead of random weights; its size takes the place of the recipe's.
     """
     bank = ItemBank(data.part(data.split == "train"), device)
     checks = judged_clips(data, "valid", VALID_STRINGS)
     random, generator = np.random.default_rng(seed), torch.Generator(device).manual_seed(seed)
-    model = Conformer(recipe.size, dropout=recipe.dropout).to(device)
+    model = initial_model(recipe, weights).to(device)
     average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(recipe.average_decay))
     kept = cast(Conformer, average.module)
     optimiser = torch.optim.AdamW(
@@ -216,6 +219,15 @@ def fit(
     return Fitted(kept.eval(), taken, time.monotonic() - began)
 
 
+def initial_model(recipe: RecogniserRecipe, weights: Path | None) -> Conformer:
+    """Random weights of the recipe's size, or those of a file."""
+    if weights is None:
+        return Conformer(recipe.size, dropout=recipe.dropout)
+    model = Conformer(size_of(weights), dropout=recipe.dropout)
+    fill(model, "recogniser", PLAIN, (PLAIN,), weights)
+    return model.requires_grad_(True)
+
+
 def judged_clips(data: RecogniserPack, split: str, strings: int) -> dict[str, JudgedClips]:
     """Random strings of a split's words, and its sentences where it has any."""
     bank = ItemBank(data.part(data.split == split))
@@ -233,10 +245,13 @@ def train(
     device: torch.device | str = "cpu",
     recipe: RecogniserRecipe | None = None,
     log: Callable[[str], None] = print,
+    weights: Path | None = None,
 ) -> RecogniserReport:
     """Train on a pack, write `recogniser.safetensors` and `recogniser.json` into a folder.
 
     What is judged is the file: its weights have been rounded to 16 bits.
+
+    weights: a file to begin with instead of random weights, for a fine-tuned relative of it.
     """
     data = load_pack(pack)
     missing = {"train", "valid", "test"} - set(data.split.tolist())
@@ -253,11 +268,20 @@ def train(
     # Initial weights and dropout draw from torch's own state, which is put back afterwards.
     with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):
         torch.manual_seed(seed)
-        fitted = fit(data, minutes=minutes, steps=steps, seed=seed, recipe=recipe, device=place, log=log)
+        fitted = fit(
+            data,
+            minutes=minutes,
+            steps=steps,
+            seed=seed,
+            recipe=recipe,
+            device=place,
+            log=log,
+            weights=weights,
+        )
     model = fitted.model.half().float()
-    weights = {name: value.half().cpu().contiguous() for name, value in model.state_dict().items()}
+    values = {name: value.half().cpu().contiguous() for name, value in model.state_dict().items()}
     out.mkdir(parents=True, exist_ok=True)
-    safetensors.torch.save_file(weights, out / "recogniser.safetensors")
+    safetensors.torch.save_file(values, out / "recogniser.safetensors")
     rates = {name: judge(model, heard) for name, heard in judged_clips(data, "test", TEST_STRINGS).items()}
     report = RecogniserReport(
         seed=seed,
