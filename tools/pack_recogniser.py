@@ -1,6 +1,7 @@
 """Pack recorded words and synthetic voices into the folder that the recogniser's training reads.
 
 python tools/pack_recogniser.py speech_commands/ .carry/recogniser --hours 3
+python tools/pack_recogniser.py speech_commands/ .carry/words --hours 0 --words 5500 --others 0.45
 
 Needs what tools/make_clips.py needs. Every random choice is seeded. The voices of the embedded clips read the
 test sentences and are heard nowhere else.
@@ -90,23 +91,39 @@ def read_sentences(
     )
 
 
+def some_of(words: RecogniserPack, training: int | None, others: float, seed: int) -> RecogniserPack:
+    """At most so many words of the training split, and a share of those of the other two, drawn at random."""
+    random, chosen = np.random.default_rng(seed), list[np.ndarray]()
+    for split in ("train", "valid", "test"):
+        places = np.flatnonzero(words.split == split)
+        count = training if split == "train" else round(others * len(places))
+        chosen.append(np.sort(random.permutation(places)[:count]))
+    return words.part(np.concatenate(chosen))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path, help="holds train|valid|test/WORD/*.flac (or .ogg, .wav)")
     parser.add_argument("out", type=Path)
-    parser.add_argument("--hours", type=float, default=3.0, help="of synthetic training sentences")
+    parser.add_argument(
+        "--hours", type=float, default=3.0, help="of synthetic training sentences; 0: words alone"
+    )
+    parser.add_argument("--words", type=int, help="of the training split, at most; default: all")
+    parser.add_argument("--others", type=float, default=1.0, help="share of the words of the other splits")
     parser.add_argument("--parts", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     random, taken = np.random.default_rng(options.seed), set[str]()
-    jobs = draw_jobs(random, EMBEDDED_VOICES, taken)
-    packs = [read_sentences(jobs, "test", count=TEST_SENTENCES)]
-    jobs = draw_jobs(random, (), taken)
-    packs.append(read_sentences(jobs, "valid", count=VALID_SENTENCES))
-    packs.append(read_sentences(jobs, "train", seconds=options.hours * 3600))
-    whole = join([read_words(options.folder), *packs])
+    packs = [some_of(read_words(options.folder), options.words, options.others, options.seed)]
+    if options.hours > 0:
+        jobs = draw_jobs(random, EMBEDDED_VOICES, taken)
+        packs.append(read_sentences(jobs, "test", count=TEST_SENTENCES))
+        jobs = draw_jobs(random, (), taken)
+        packs.append(read_sentences(jobs, "valid", count=VALID_SENTENCES))
+        packs.append(read_sentences(jobs, "train", seconds=options.hours * 3600))
+    whole = join(packs)
     for path in save_pack(whole, options.out, parts=options.parts, seed=options.seed):
         print(f"{path} {path.stat().st_size / 2**20:.1f} MiB")
     for split, kind in sorted(Counter(zip(whole.split, whole.kind, strict=True))):
