@@ -10,16 +10,7 @@ from torch import Tensor
 
 from sottovoce.core.batch import AudioBatch
 from sottovoce.core.draws import Draws
-from sottovoce.core.target import (
-    CtcFrames,
-    Languages,
-    Matches,
-    Scores,
-    Sight,
-    Target,
-    TimedWord,
-    Timings,
-)
+from sottovoce.core.target import CtcFrames, Languages, Matches, Scores, Target, TimedWord, Timings
 from sottovoce.core.transform import Wrapped
 
 
@@ -39,51 +30,17 @@ class Counts:
 
 
 @final
-class StandIn(Target):
-    """A target that costs money per answer, without asking it: every clip is heard right, so that no attack
-    ends early and the passes are the most that there can be.
-
-    labels: of the clips, by their ids.
-    """
-
-    def __init__(self, target: Target, labels: Mapping[str, str]) -> None:
-        self.target, self.labels = target, labels
-        self.sample_rate, self.says, self.clips = target.sample_rate, target.says, target.clips
-        self.random, self.repeats, self.paid = target.random, target.repeats, target.paid
-
-    @property
-    def shows(self) -> Sight:
-        return self.target.shows
-
-    @property
-    def shortest(self) -> int:
-        return self.target.shortest
-
-    @property
-    def longest(self) -> int | None:
-        return self.target.longest
-
-    def check_labels(self, labels: Sequence[str]) -> None:
-        self.target.check_labels(labels)
-
-    def canonical(self, text: str) -> str:
-        return self.target.canonical(text)
-
-    def loss(self, batch: AudioBatch, labels: Sequence[str], *, draws: Draws) -> Tensor:
-        return self.target.loss(batch, labels, draws=draws)
-
-    def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
-        # One of a population has the id of its clip, and a number after a slash.
-        return [self.labels.get(name) or self.labels.get(name.rpartition("/")[0], "") for name in batch.ids]
-
-
-@final
 @dataclass(frozen=True)
 class Counted(Wrapped):
-    """The same target; `counts` grows with every pass."""
+    """The same target; `counts` grows with every pass.
+
+    labels: by the ids of clips, the texts that stand in for those of a target that costs money per answer. So
+        every clip is heard right, no attack ends early, and the passes are the most that there can be.
+    """
 
     target: Target
     counts: Counts = field(default_factory=Counts)
+    labels: Mapping[str, str] | None = None
 
     @property
     def exact(self) -> bool:  # type: ignore[override]
@@ -94,7 +51,10 @@ class Counted(Wrapped):
 
     def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
         self.counts.forward += len(batch)
-        return self.target.decode(batch, draws=draws)
+        if self.labels is None:
+            return self.target.decode(batch, draws=draws)
+        # One of a population has the id of its clip, and a number after a slash.
+        return [self.labels.get(name) or self.labels.get(name.rpartition("/")[0], "") for name in batch.ids]
 
     def scores(self, batch: AudioBatch, *, draws: Draws) -> Tensor:
         return self._watched(batch, self.target.capability(Scores).scores(batch, draws=draws))

@@ -18,7 +18,7 @@ from typing import Any, final
 import torch
 
 from sottovoce.auditing.estimate.attack_cost import NOTHING, Cost, Timed
-from sottovoce.auditing.estimate.pass_counter import Counted, StandIn
+from sottovoce.auditing.estimate.pass_counter import Counted
 from sottovoce.auditing.estimate.trial_runs import (
     MeasuredCosts,
     ask_twice,
@@ -223,7 +223,7 @@ def estimate(
     settled = open_settled(plan.data, target, plan.labels)
     corpus = settled.corpus.limit(plan.limit) if plan.limit else settled.corpus
     clips = find_clips(corpus, target, plan.longest)
-    counted = Counted(StandIn(target, {clip.id: clip.label for clip in clips}) if target.paid else target)
+    counted = Counted(target, labels={clip.id: clip.label for clip in clips} if target.paid else None)
     recorded, notes = _recorded(plan, out)
     known = RunFolder(out).repeated() if recorded else None
     repeated, twice = ask_twice(plan, counted, clips, device) if known is None else (known, NOTHING)
