@@ -17,7 +17,7 @@ from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.auditing.run.run_grid import run_grid
 from sottovoce.core.target import Target
 from sottovoce.errors import SottovoceError
-from sottovoce.targets.open_target import Openings, look_at
+from sottovoce.targets.open_target import Openings, declared_kind, look_at
 
 Begin = Callable[[int], None]
 
@@ -74,7 +74,7 @@ def resolve(
     model = grid.models[0]
     # Called through its module, where tests replace it.
     target = known[model] if model in known else runs.open_target(model, way.home())
-    ((name, plan),) = grid.plans(lambda model: look_at(target)).items()
+    ((name, plan),) = grid.plans(lambda model: declared_kind(model) or look_at(target)).items()
     return OnePlan(name, plan, target)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -118,7 +119,7 @@ class Executor:
     def do(self, task: Task) -> FinishedTask:
         """The task done. A clip that fails is a record that says so; a bad plan raises."""
         self.treat(task.plan, steady=task.steady)
-        with keeping_answers(Path(task.answers) if task.answers else None, task.plan.run_id):
+        with keeping_answers(Path(task.answers), task.plan.run_id) if task.answers else nullcontext():
             if isinstance(task, RepeatTask):
                 return self._repeat(task)
             if isinstance(task, FitTask):

@@ -140,11 +140,8 @@ _store: ContextVar[AnswerStore | None] = ContextVar("answers", default=None)
 
 
 @contextmanager
-def keeping_answers(path: Path | None, run: str = "") -> Iterator[None]:
-    """Services that are asked in this block keep their answers in this file; None: each in its memory."""
-    if path is None:
-        yield
-        return
+def keeping_answers(path: Path, run: str = "") -> Iterator[None]:
+    """Services that are asked in this block keep their answers in this file; elsewhere each in its memory."""
     store = AnswerStore(path, run)
     token = _store.set(store)
     try:
