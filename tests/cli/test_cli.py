@@ -46,6 +46,16 @@ def typed(
 QUICK = ("--attacks", "noise,pgd(steps=20)", "--snr=-3,3")
 
 
+def test_an_audit_needs_no_options(typed: Callable[..., Done], monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[tuple[object, ...]] = []
+    monkeypatch.setattr("sottovoce.cli.audit.begin", lambda *what: begun.append(what))
+    assert typed("audit").returncode == 0
+    assert typed("audit", "--snr", "30").returncode == 0
+    (settings, out, _, dry), (others, *_) = begun
+    assert (settings, out, dry) == ({}, None, False)
+    assert others == {"budgets": ["snr(db=30)"]}
+
+
 def test_an_audit_prints_a_table_and_writes_a_report(
     mean_model: str, mean_clips: Path, tmp_path: Path
 ) -> None:

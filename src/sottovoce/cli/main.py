@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Any
 
 import typer
@@ -56,7 +56,7 @@ class OptionsOnce(TyperCommand):
 def _given(args: list[str]) -> dict[str, list[str]]:
     """The values of each option in a command line."""
     found: dict[str, list[str]] = {}
-    for word, after in takewhile(lambda pair: pair[0] != "--", zip(args, [*args[1:], ""], strict=True)):
+    for word, after in takewhile(lambda pair: pair[0] != "--", pairwise([*args, ""])):
         if word.startswith("--"):
             option, equals, value = word.partition("=")
             found.setdefault(option, []).append(value if equals else after)
