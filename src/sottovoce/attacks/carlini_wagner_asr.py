@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import ClassVar, final
 
 import torch
@@ -17,6 +18,8 @@ from sottovoce.core.files.settings_check import limits
 from sottovoce.core.goal import Become, Goal
 from sottovoce.core.quantisation import nearest_step, on_grid
 from sottovoce.core.target import Matches, Target
+from sottovoce.errors import InputError
+from sottovoce.targets.open_target import open_target
 
 # A full decoding costs about a forward pass. A clip that matches is decoded at once; if it then says
 # something else, again only WAIT steps later. Any clip is decoded every LOOK steps, as its goal may need less
@@ -43,6 +46,10 @@ class CarliniWagnerAsr(Attack):
     shrink, times: after a success the radius becomes `shrink` times the largest sample of the perturbation,
         at most `times` times.
     first_token: extra weight of the text's first token, for attention models (Olivier 2023, eq. 5.2).
+    keep_by: for examples that carry over (Olivier 2023, section 6.2): a model, as in plans, that hears what
+        was found and is not attacked. What it hears nearest to the wanted text is kept; the radius does not
+        shrink, and no clip leaves before the last step.
+    keep_every: steps from one hearing to the next.
     bits: the grid on which a success must hold.
 
     >>> model = sv.testing.ToyCtc()  # a toy that writes the letters a to e; a real model takes 2,000 steps
@@ -62,6 +69,8 @@ class CarliniWagnerAsr(Attack):
     shrink: float = field(default=0.7, metadata=limits(above=0, below=1))
     times: int = field(default=8, metadata=limits(at_least=0))
     first_token: float = field(default=1.0, metadata=limits(at_least=0))
+    keep_by: str | None = None
+    keep_every: int = field(default=20, metadata=limits(at_least=1))
     bits: int | None = 16
 
     needs: ClassVar[tuple[type, ...]] = (Matches,)
@@ -76,11 +85,13 @@ class CarliniWagnerAsr(Attack):
     ) -> ForcedFound:
         """Run the search; returns the best perturbations and which of them are successes."""
         assert isinstance(budget, Ball) and isinstance(goal, Become)
-        smallest, nearest = Kept(clean), Kept(clean)
         field = Field(target, clean, goal, budget, bits=self.bits, first_token=self.first_token)
         radius = torch.full((len(clean),), self.eps, device=clean.device, dtype=clean.waveforms.dtype)
         if budget.norm == "linf":
             radius = radius.minimum(field.loudest)
+        if self.keep_by is not None:
+            return self._carried(field, radius, _third(self.keep_by, str(clean.device)), draws)
+        smallest, nearest = Kept(clean), Kept(clean)
         left = torch.full((len(clean),), self.times, device=clean.device)
         delta, adam = torch.zeros_like(clean.waveforms), Adam(clean.waveforms)
         for step in range(self.steps):
@@ -106,6 +117,35 @@ class CarliniWagnerAsr(Attack):
             delta = field.inside(delta.clamp(-radius[:, None], radius[:, None]))
         won = smallest.value.isfinite()
         return ForcedFound(torch.where(won[:, None], smallest.delta, nearest.delta), won)
+
+    def _carried(self, field: Field, radius: Tensor, third: Target, draws: Draws) -> ForcedFound:
+        """The search of all steps within one radius, kept by what a third model hears."""
+        if third.sample_rate != field.clean.sample_rate or third.says != field.target.says:
+            raise InputError(
+                f"cw-asr(keep_by={self.keep_by}): expected a model that writes words at "
+                f"{field.clean.sample_rate} Hz, as the one that is attacked does; choose another."
+            )
+        clean, best = field.clean, Kept(field.clean)
+        delta, adam = torch.zeros_like(clean.waveforms), Adam(clean.waveforms)
+        stride = self.learning_rate * radius.minimum(field.loudest)[:, None]
+        for step in range(self.steps):
+            tried, _, _, slope = field.pass_over(delta, draws.turn("step", step))
+            if (step + 1) % self.keep_every == 0 or step + 1 == self.steps:
+                near = clean.with_waveforms(clean.waveforms + tried)
+                settled = on_grid(clean, near, field.budget, self.bits)
+                worth = field.goal.nearness(decode(third, settled, draws.turn("third", step)))
+                best.update(
+                    field.rows, settled.waveforms - clean.waveforms, torch.tensor(worth, device=clean.device)
+                )
+            delta = delta - stride * adam.direction(slope + 2.0 * self.c * delta)
+            delta = field.inside(delta.clamp(-radius[:, None], radius[:, None]))
+        return ForcedFound(best.delta, best.value == 0.0)
+
+
+@lru_cache(maxsize=1)
+def _third(model: str, device: str) -> Target:
+    """A model that stays open from one batch to the next."""
+    return open_target(model, device)
 
 
 @final

@@ -149,9 +149,9 @@ class Attack(CheckedSettings, ABC):
         clips, so nothing that it writes into them changes the result.
 
         through: search the perturbation on this target and judge it on `target`; the undefended model, for
-            an attacker who does not know about the defense.
+            an attacker who does not know about the defense. Default: what the target says is known of it.
         """
-        through = target if through is None else through
+        through = target.known if through is None else through
         self.check(through, goal, budget)
         check_clips(target, clean)
         clean = round_clean(clean, bits)

@@ -82,6 +82,11 @@ class Target(ABC):
         """
         return "decisions" if type(self).loss is Target.loss else "gradient"
 
+    @property
+    def known(self) -> Target:
+        """What an attacker has in hand: this model, unless examples are made on another and tried here."""
+        return self
+
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise `InputError` for a label that the model cannot produce. Default: all labels are accepted."""
         return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import torch
@@ -124,6 +124,11 @@ class Wrapped(Target, Scores, Matches, CtcFrames, Languages, Timings):
     @property
     def paid(self) -> bool:  # type: ignore[override]
         return self.target.paid
+
+    @property
+    def known(self) -> Target:
+        inside = self.target.known
+        return self if inside is self.target else replace(self, target=inside)  # type: ignore[type-var]
 
     @property
     def classes(self) -> tuple[str, ...]:  # type: ignore[override]

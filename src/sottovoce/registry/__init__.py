@@ -34,6 +34,8 @@ _PARTS: dict[str, dict[str, str]] = {
         "speechbrain": "sottovoce.targets.adapters.speechbrain:load_speechbrain",
         "api": "sottovoce.targets.adapters.endpoint:api",
         "python": "sottovoce.targets.adapters.python_code:load_target",
+        "dropout": "sottovoce.targets.adapters.kept_dropout:dropout",
+        "several": "sottovoce.defenses.transfer_target:several",
         "transfer": "sottovoce.defenses.transfer_target:transfer",
     },
     "attack": {

@@ -116,10 +116,10 @@ def judging(heard: Target, batch: int) -> Target:
 def seen_through(known: Target, heard: Target, sees: Sight, passes: int) -> Target:
     """What an attacker works on. known: the target that it knows; heard: the one that is attacked."""
     if sees in ("decisions", "nothing"):
-        return heard
+        return heard.known
     if sees == "scores":
         passes = min(passes, HEARINGS)
-    return Averaged(known, passes) if passes > 1 else known
+    return Averaged(known.known, passes) if passes > 1 else known.known
 
 
 @dataclass(frozen=True)
