@@ -72,6 +72,8 @@ OPEN_TARGETS = {
     "transfer",
     "whisper",
 }
+# Attacks that ask for a run of the user's own; they have tests of their own.
+OPEN_ATTACKS = {"replay", "replay-noise"}
 
 # Transforms for rates that the toys' 1000 Hz is below; they have tests of their own.
 HIGH_RATE = {"mp3", "resample"}
@@ -125,7 +127,7 @@ def test_targets(name: str) -> None:
 
 
 @pytest.mark.parametrize("toy", TOYS)
-@pytest.mark.parametrize("name", registry.names("attack"))
+@pytest.mark.parametrize("name", sorted(set(registry.names("attack")) - OPEN_ATTACKS))
 def test_attacks(name: str, toy: str) -> None:
     attack, target = build("attack", name), TOYS[toy]()
     if powerless(attack, target):

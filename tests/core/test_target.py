@@ -79,7 +79,7 @@ REFUSED = {
 @pytest.mark.parametrize(("target", "shows"), [(ToyScorer(), "scores"), (ToyEndpoint(), "decisions")])
 def test_attacks_that_need_more_are_refused_with_those_that_run(target: Target, shows: Sight) -> None:
     refused = set()
-    for name in registry.names("attack"):
+    for name in sorted(set(registry.names("attack")) - {"replay", "replay-noise"}):
         attack = registry.build("attack", name)
         try:
             require_sight(attack, attack.least or attack.sees, target)

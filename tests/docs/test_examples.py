@@ -254,7 +254,7 @@ def test_audit_commands_make_plans(page: str, desk: Path, monkeypatch: pytest.Mo
         Path("plan.yaml").write_text(text, encoding="utf-8")
     shown = [words for _, text in blocks(page, "sh") for words in commands(text) if words[0] == "audit"]
     # These run no plan, or that of a folder that a reader has.
-    wanted = [words for words in shown if not {"--dry-run", "--resume"} & set(words)]
+    wanted = [words for words in shown if not {"--dry-run", "--resume", "--examples"} & set(words)]
     for words in wanted:
         redirect = words.index(">") if ">" in words else None
         done = CliRunner().invoke(app, words[:redirect])

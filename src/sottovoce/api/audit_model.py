@@ -21,6 +21,7 @@ from sottovoce.api.settings import (
     parse_seeds,
     plan_settings,
     refuse_plan_changes,
+    replay_entries,
 )
 from sottovoce.auditing.plan.plan_file import Plan, read_plan
 from sottovoce.auditing.plan.plan_grid import make_grid
@@ -74,6 +75,7 @@ def audit(
     exclude: Sequence[Mapping[str, Any]] | None = None,
     include: Sequence[Mapping[str, Any]] | None = None,
     gpu_share: float | None = None,
+    examples: StrPath | None = None,
     out: StrPath | None = None,
     resume: StrPath | None = None,
     retry_failed: bool = False,
@@ -114,6 +116,8 @@ def audit(
         probe: clips on which the strongest attack is repeated with twice the steps; 0 for none.
         seed, seeds: of all random numbers; several seeds make a run each.
 
+        examples: the folder of a run, whose saved examples are tried again on this model instead.
+
     What to record
         metrics: names or objects. Default: all but the slow ones.
         bits: resolution that examples are rounded to; None keeps floats.
@@ -153,7 +157,7 @@ def audit(
     if bits != BITS:
         options["bits"] = bits
     if resume is not None:
-        others = {**options, "out": out, "plan": plan}
+        others = {**options, "out": out, "plan": plan, "examples": examples}
         if all(is_object(text) for text in known):
             others.pop("model")
         refuse_plan_changes([name for name, value in others.items() if value is not None])
@@ -161,6 +165,8 @@ def audit(
     aims = {"snr": snr, "audible": audible, "budgets": budgets, "goals": goals}
     given = [name for name, value in aims.items() if value is not None and attacks is not None]
     settings = plan_settings(lay_over(_entries(plan), options), given, audible=audible is not None)
+    if examples is not None:
+        settings = replay_entries(os.fspath(examples), settings)
     return _begin(settings, None if out is None else os.fspath(out), _near(way, known), known, progress)
 
 

@@ -127,6 +127,40 @@ def plan_settings(settings: dict[str, Any], aims: list[str], *, audible: bool) -
     return settings
 
 
+def replay_entries(run: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of a plan that tries the examples of a run again, each cell beside noise as loud as them.
+
+    settings: what else was said, which must leave clips, attacks, goals and budgets to the run.
+    """
+    from sottovoce.attacks.replay import saved_examples
+    from sottovoce.auditing.run.run_folder import RunFolder
+    from sottovoce.registry.part_text import Part
+
+    taken = [name for name in ("data", "attacks", "goals", "budgets", "include") if settings.get(name)]
+    if taken:
+        raise InputError(
+            f"examples come with their clips, attacks, goals and budgets, got {', '.join(taken)} beside "
+            "them; leave that out."
+        )
+    folder = RunFolder(Path(run).expanduser())
+    rules, trouble = list[dict[str, str]](), None
+    for cell in folder.plan().cells():
+        if cell.clean or cell.sees == "nothing":
+            continue
+        try:
+            saved_examples(folder.path, cell.id)
+        except InputError as error:
+            trouble = error
+            continue
+        for name in ("replay-noise", "replay"):
+            part = Part(name, {"run": run, "cell": cell.id})
+            rules.append({"attack": str(part), "goal": str(cell.goal), "budget": str(cell.budget)})
+    if not rules:
+        raise trouble or InputError(f"{run}: expected saved examples of an attack, got a run without any.")
+    nothing = {name: list[str]() for name in ("attacks", "goals", "budgets")}
+    return {**settings, **nothing, "data": f"run:{run}", "include": rules, "probe": 0}
+
+
 def refuse_plan_changes(named: list[str]) -> None:
     """Raise if options would change the plan of a run that is resumed."""
     if named:

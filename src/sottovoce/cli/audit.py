@@ -17,6 +17,7 @@ from sottovoce.api.settings import (
     parse_snr,
     plan_settings,
     refuse_plan_changes,
+    replay_entries,
 )
 from sottovoce.cli.audit_run import run, run_many
 from sottovoce.cli.dry_run import foretell
@@ -159,6 +160,15 @@ def audit(
     audio: Annotated[
         str | None, typer.Option(help="Which clips to save: all or none.", show_default="all")
     ] = None,
+    examples: Annotated[
+        str | None,
+        typer.Option(
+            help="The folder of a run, whose saved examples are tried again instead of attacking: on another "
+            "--model, or behind --defenses.",
+            metavar="FOLDER",
+            show_default="none",
+        ),
+    ] = None,
     out: Annotated[
         str | None,
         typer.Option(
@@ -243,6 +253,8 @@ def audit(
 
       sottovoce audit plan.yaml --engine ray --address 10.0.0.1:6379 --out s3://bucket/run
 
+      sottovoce audit --examples runs/recogniser-0a1b2c3d4e --model whisper:tiny.pt
+
       sottovoce audit --resume runs/grid-1f2e3d4c5b --retry-failed
     """
     way = Way(device, engine, address, workers, retry_failed, as_json, max_requests)
@@ -256,7 +268,8 @@ def audit(
     }  # fmt: skip
     if resume is not None:
         named = [name for name, value in options.items() if value is not None]
-        named += [name for name, value in (("out", out), ("plan file", plan_file)) if value is not None]
+        others = (("out", out), ("plan file", plan_file), ("examples", examples))
+        named += [name for name, value in others if value is not None]
         refuse_plan_changes(named)
         go_on(resume, way, dry_run)
         return
@@ -264,6 +277,8 @@ def audit(
     given = [f"--{name}" for name, value in aims.items() if value is not None]
     settings = lay_over(_read(plan_file), options)
     settings = plan_settings(settings, given if attacks is not None else [], audible=audible is not None)
+    if examples is not None:
+        settings = replay_entries(examples, settings)
     begin(settings, out, way, dry_run)
 
 

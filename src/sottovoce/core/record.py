@@ -23,6 +23,8 @@ Role = Literal["clean", "adversarial"]
 Key = tuple[str, str]
 """A cell and a clip."""
 Kept = TypeVar("Kept")
+TRIALS = "trials.jsonl"
+"""The name of the file in the folder of a run."""
 SCHEMA = 3
 """The version of the lines that are written. 1: no `schema` in the line, all else as in 2. 2: no `judged_by`;
 evading a recogniser meant any change of its transcript; `OLD_LOADING` and `OLD_EVERY`."""

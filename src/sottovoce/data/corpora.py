@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sottovoce import registry
+from sottovoce.core.record import TRIALS, latest, read_records
 from sottovoce.data.load import Corpus, Entry, readable
 from sottovoce.errors import InputError, MissingExtra, UnknownName
 
@@ -84,6 +85,26 @@ def table(path: str) -> Corpus:
     Paths count from the CSV's folder. A label is a class, or for a recogniser the transcript.
     """
     return read_table(Path(path).expanduser(), Path(path).stem)
+
+
+def run(folder: str) -> Corpus:
+    """The clean clips that a run saved, with their labels: what its examples are tried again on."""
+    root = existing_folder(folder)
+    if not (root / TRIALS).is_file():
+        raise InputError(
+            f"run:{folder}: expected the folder of a run, got one without {TRIALS}; check the path."
+        )
+    entries: dict[str, Entry] = {}
+    for record in latest(read_records(root / TRIALS)):
+        if record.status == "ok" and "clean" in record.audio and record.clip not in entries:
+            facts = {name: record.facts[name] for name in FACTS if name in record.facts}
+            place = root / record.audio["clean"]
+            entries[record.clip] = Entry(record.clip, place, record.label, facts=facts)
+    if not entries:
+        raise InputError(
+            f"run:{folder}: expected saved clips, got none; run the audit with --audio all and an attack."
+        )
+    return Corpus(Path(folder).name, tuple(entries.values()), f"the clips of the run {Path(folder).name}")
 
 
 def read_table(path: Path, name: str, note: str = "") -> Corpus:

@@ -54,6 +54,8 @@ _PARTS: dict[str, dict[str, str]] = {
         "kenansville": "sottovoce.attacks.kenansville:Kenansville",
         "kenansville-ssa": "sottovoce.attacks.kenansville:KenansvilleSsa",
         "yeehaw": "sottovoce.attacks.yeehaw:Yeehaw",
+        "replay": "sottovoce.attacks.replay:Replay",
+        "replay-noise": "sottovoce.attacks.replay:ReplayNoise",
     },
     "universal": {
         "universal-gradient": "sottovoce.attacks.universal_gradient:UniversalGradient",
@@ -175,6 +177,7 @@ _PARTS: dict[str, dict[str, str]] = {
         "pcgita": "sottovoce.data.clinical_corpora:pcgita",
         "torgo": "sottovoce.data.clinical_corpora:torgo",
         "proxy": "sottovoce.data.clinical_proxy:proxy",
+        "run": "sottovoce.data.corpora:run",
         "folder": "sottovoce.data.corpora:folder",
         "csv": "sottovoce.data.corpora:table",
         "speechcommands": "sottovoce.data.speech_commands:speech_commands",

@@ -15,6 +15,8 @@ from sottovoce.core.record import Record
 from sottovoce.defenses.defense_text import NO_DEFENSE
 from sottovoce.registry.part_text import Part
 
+REPLAY = "replay"
+"""Tries examples again that were found before."""
 FEWEST = 5
 """With fewer clips that differ no sign test reaches `LEVEL`."""
 LEAST_RISE = 0.05
@@ -85,10 +87,13 @@ def ask_for_steps(summary: Summary) -> SanityCheck | None:
 
 
 def _takes_steps(group: ComparableCells) -> bool:
-    """Whether an attack that climbs takes more than one step; where none climbs, any attack."""
+    """Whether an attack that climbs takes more than one step; where none climbs, any attack. What was found
+    before and is tried again takes none."""
     cells = [item.cell for item in group.attacks]
     cells = [cell for cell in cells if climbs(cell)] or cells
-    return any(cell.universal or (steps_of(cell.attack) or 1) > 1 for cell in cells)
+    return any(
+        cell.universal or cell.attack.name == REPLAY or (steps_of(cell.attack) or 1) > 1 for cell in cells
+    )
 
 
 def ask_for_probes(plan: Plan, tried: list[Tried], summary: Summary) -> SanityCheck | None:

@@ -218,15 +218,17 @@ def _make_grid(entries: dict[str, Any]) -> Grid:
     except ValidationError as error:
         raise mistake(error, "plan entry", Grid.model_fields) from None
     for run in grid.runs():
-        _check_run(run)
+        _check_run(run, grid)
     return grid
 
 
-def _check_run(run: GridRun) -> None:
+def _check_run(run: GridRun, grid: Grid) -> None:
     """Look at what was said of a run, but for its rules: they are about cells that are not known yet."""
     said = {key: value for key, value in run.entries.items() if key not in ("exclude", "include")}
     try:
-        read_entries(said).check()
+        plan = read_entries(said)
+        if plan.attacks or not (grid.include or run.entries.get("include")):
+            plan.check()
     except InputError as error:
         if error.place and error.place[0] in run.own:
             error.place = ("targets", run.target, *error.place)
@@ -273,7 +275,8 @@ def _plain(plan: Plan) -> dict[str, Any]:
 
 
 def _facts(run: GridRun, plan: Plan) -> list[dict[str, str]]:
-    return [run.facts | cell.facts for cell in plan.cells()]
+    # A plan may be made of what 'include' adds alone, which is not in it yet.
+    return [run.facts | cell.facts for cell in (plan.cells() if plan.attacks or plan.include else ())]
 
 
 def _names(plans: list[Plan]) -> list[str]:

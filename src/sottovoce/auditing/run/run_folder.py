@@ -22,7 +22,16 @@ from sottovoce.auditing.run.folder_lock import NAME as LOCK
 from sottovoce.auditing.run.repeatability import Repeated
 from sottovoce.auditing.run.tasks import Sound
 from sottovoce.core.files.answer_store import ANSWERS
-from sottovoce.core.record import Key, Record, RecordWriter, Status, latest, read_keys, read_records
+from sottovoce.core.record import (
+    TRIALS,
+    Key,
+    Record,
+    RecordWriter,
+    Status,
+    latest,
+    read_keys,
+    read_records,
+)
 from sottovoce.data.load import Corpus
 from sottovoce.errors import InputError, SottovoceError, StoreError
 from sottovoce.perception.ears.learned import OWN
@@ -44,7 +53,7 @@ class RunFolder:
 
     @property
     def records_path(self) -> Path:
-        return self.path / "trials.jsonl"
+        return self.path / TRIALS
 
     @property
     def probes_path(self) -> Path:

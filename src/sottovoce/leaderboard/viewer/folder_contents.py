@@ -14,11 +14,10 @@ from typing import Any, Literal
 import yaml
 
 from sottovoce.auditing.run.about_run import ABOUT, read_about
-from sottovoce.core.record import read_records
+from sottovoce.core.record import TRIALS, read_records
 from sottovoce.errors import DamagedFile
 from sottovoce.leaderboard.named_folders import RUN_PLAN, RUNS, kind_of
 
-RECORDS = "trials.jsonl"
 DEEPEST = 6
 MOST_ITEMS = 10_000
 INSIDE = {"audio", "perturbations", "claims", "plans"}
@@ -96,7 +95,7 @@ class FolderContents:
         place = path.relative_to(self.root).as_posix()
         about, trouble = _about(path)
         if kind == "run":
-            trouble = trouble or _failed_whole(path / RECORDS)
+            trouble = trouble or _failed_whole(path / TRIALS)
         shown = tuple((name, text) for name in SHOWN if (text := _text(entries.get(name))))
         title = title or _text(entries.get("model")) or _targets(entries) or path.name
         words = [kind, place, title, about.get("run", ""), trouble, *map(_text, entries.values())]
@@ -137,7 +136,7 @@ def _is_site(path: Path) -> bool:
 
 def _is_copy(path: Path) -> bool:
     """Whether a folder has the plan of a run and nothing that a run leaves: `leaderboard.site` makes such."""
-    return kind_of(path) == "run" and not any((path / name).exists() for name in (ABOUT, RECORDS))
+    return kind_of(path) == "run" and not any((path / name).exists() for name in (ABOUT, TRIALS))
 
 
 def _targets(entries: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from markupsafe import Markup
 
 from sottovoce import __version__
-from sottovoce.core.record import Record
+from sottovoce.core.record import TRIALS, Record
 from sottovoce.errors import SottovoceError
 from sottovoce.leaderboard.board_page import read_own, template
 from sottovoce.leaderboard.viewer.folder_contents import FolderContents
@@ -78,7 +78,7 @@ class Viewer:
 
     def records(self, place: str, asked: Mapping[str, str]) -> str:
         folder = self.find(place)
-        path = folder / "trials.jsonl"
+        path = folder / TRIALS
         if not path.is_file():
             raise HttpError(HTTPStatus.NOT_FOUND, f"{place} holds no records yet.")
         wanted = Filter(**{name: asked.get(name, "") for name in ("cell", "status", "label", "text")})
