@@ -41,8 +41,8 @@ def open_model(
 
     model: a text as for `--model`. "keyword", "recogniser", "speaker", "sound" and "detector" come with
         sottovoce; "whisper:FILE_OR_ID", "huggingface:FOLDER_OR_ID", "speechbrain:SOURCE" and
-        "python:MODULE:FUNCTION" open yours. Or a module that takes waveforms `(batch, time)` and gives scores
-        `(batch, classes)`.
+        "python:MODULE:FUNCTION" open yours; "api:URL" asks a service. Or a module that takes waveforms
+        `(batch, time)` and gives scores `(batch, classes)`.
     classes, sample_rate: for a module: the names of its classes in order, and the rate of its clips in Hz.
     clip_samples: for a module that takes clips of one length only: that length.
     device: "cpu", "cuda", "mps", or "auto" for the fastest there is. A module stays where it is by default.

@@ -3,7 +3,8 @@
 Gradient attacks: `Fgsm`, `Pgd`, `Apgd`, `ApgdDlr`. For the smallest perturbation that fools a classifier:
 `DeepFool`, `CarliniWagner`. To force a text on a recogniser: `CarliniWagnerAsr`, `Imperceptible`. Without
 gradients: `Genetic`, `Taori`, `Kenansville`, `KenansvilleSsa`, `Yeehaw`. One perturbation for all clips:
-`Uap`, `UapHc`, `UniversalGradient`. Baselines: `WhiteNoise`, `Nothing`.
+`Uap`, `UapHc`, `UniversalGradient`. Examples of an earlier run: `Replay`. Baselines: `WhiteNoise`,
+`ReplayNoise`, `Nothing`.
 
 >>> sv.attacks.Pgd(steps=100)
 Pgd(steps=100, step=0.1, momentum=0.0, random_start=False, restarts=1)
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from sottovoce.attacks.kenansville import KenansvilleSsa as KenansvilleSsa
     from sottovoce.attacks.pgd import Fgsm as Fgsm
     from sottovoce.attacks.pgd import Pgd as Pgd
+    from sottovoce.attacks.replay import Replay as Replay
+    from sottovoce.attacks.replay import ReplayNoise as ReplayNoise
     from sottovoce.attacks.taori import Taori as Taori
     from sottovoce.attacks.universal_deepfool import Uap as Uap
     from sottovoce.attacks.universal_deepfool import UapHc as UapHc
