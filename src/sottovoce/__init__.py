@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from sottovoce.lazy import lazy
 
-__version__ = "0.1.0.dev1"
+__version__ = "0.1.0.dev2"
 
 _NAMES = {
     "sottovoce.api.attack_clips": "attack",

@@ -15,6 +15,8 @@ from sottovoce.attacks.replay import saved_perturbations
 from sottovoce.auditing.run.run_folder import RunFolder
 from sottovoce.cli.main import app
 from sottovoce.errors import InputError
+from sottovoce.registry.part_text import Part
+from sottovoce.report.shown_words import attack_title
 
 CELL = "pgd-steps-20_evade_snr-db-3"
 
@@ -77,6 +79,34 @@ def test_the_clips_of_a_run_are_a_corpus(made: sv.Run, mean_model: str) -> None:
     added = saved_perturbations("made", CELL, clips.batch())
     snr = 10.0 * (clips.batch().waveforms.square().sum(1) / added.square().sum(1)).log10()
     assert float(snr.min()) >= 3.0
+
+
+@pytest.mark.parametrize(
+    "part, title",
+    [
+        ("replay(run=r, cell=cw-asr-steps-9_force-text-stop_snr-db-10)", "examples of cw-asr-steps-9"),
+        ("replay-noise(run=r, cell=pgd_evade_snr-db-3)", "noise as loud as pgd"),
+        ("replay(run=r, cell=quantise-bits-8_pgd_evade_snr-db-3)", "examples of quantise-bits-8 pgd"),
+        ("replay(run=r, cell=mp3_pgd_evade_snr-db-3_transfer)", "examples of mp3 pgd, transferred"),
+        ("replay(run=r, cell=odd)", "examples of odd"),
+        ("pgd(steps=9)", "pgd(steps=9)"),
+    ],
+)
+def test_titles_by_hand(part: str, title: str) -> None:
+    assert attack_title(Part.parse(part)) == title
+
+
+def test_budgets_share_a_row_in_the_terminal(made: sv.Run, mean_model: str) -> None:
+    done = CliRunner().invoke(
+        app, ["audit", "--examples", "made", "--model", mean_model, "--metrics", "success"]
+    )
+    rows = [line.split() for line in done.output.splitlines() if line.startswith((" examples", " noise as"))]
+    assert [row[:-4] for row in rows] == [
+        ["noise", "as", "loud", "as", "pgd-steps-20"], ["examples", "of", "pgd-steps-20"],
+    ]  # fmt: skip
+    # Five clips are heard right, and their nearest mistake is at 0 dB: all of them at -3 dB and none at 3 dB,
+    # with the ends of Clopper-Pearson for five, 0.478 and 0.522.
+    assert rows[1][-4:] == ["100", "[48,100]", "0", "[0,52]"]
 
 
 def test_another_length_and_another_cell_are_told(made: sv.Run) -> None:

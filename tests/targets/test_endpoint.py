@@ -373,7 +373,7 @@ def test_a_run_asks_nothing_twice(service: Service, spoken: str, tmp_path: Path)
     run_audit(plan, tmp_path / "run")
     assert len(service.asked) == sent
     page = write_report(folder).read_text()
-    assert f"{sent} sent; the same sound was sent once" in page
+    assert f"{sent} sent; no sound that had an answer was sent again" in page
     assert "Not tested: does the model answer the same clip alike?" in page
 
 

@@ -28,7 +28,7 @@ class Replay(Attack):
     """The saved examples of a run, as they are: what fools one model may fool another.
 
     Nothing is searched and nothing is asked. A clip without an example fails. The clips are those of the run:
-    `run:FOLDER`.
+    `run:FOLDER`. Examples of a run on another grid than 16 bits are rounded to that.
 
     run: the folder of the run. cell: the id of the cell whose examples these are.
 

@@ -21,7 +21,7 @@ from sottovoce.defenses.defense_text import NO_DEFENSE
 from sottovoce.report.doubts import word_checks
 from sottovoce.report.model_reading import WORDS, read_as
 from sottovoce.report.report_tables import make_panels
-from sottovoce.report.shown_words import FORMS
+from sottovoce.report.shown_words import FORMS, replay_title
 from sottovoce.report.speaker_table import NO_SCORES, Told, as_summary
 from sottovoce.report.verdict import say_wer
 
@@ -173,7 +173,7 @@ def _rows(summary: Summary, metric: str) -> list[SummaryRow]:
     top = {each.strongest.item.cell.id for each in found if each.strongest and each.lead == metric}
     for item in summary.cells:
         cell = item.cell
-        heads = str(cell.attack), FORMS[cell.attacker], str(cell.goal)
+        heads = replay_title(cell.attack) or str(cell.attack), FORMS[cell.attacker], str(cell.goal)
         row = rows.setdefault((cell.defense, *heads), SummaryRow(cell.defense, heads))
         row.figures[cell.budget_title] = _percent(item.estimates.get(metric), bold=cell.id in top)
     for group in found if metric in LEADS else ():

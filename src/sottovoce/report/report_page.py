@@ -250,7 +250,7 @@ def make_setup(
     ]
     facts = [(name, text) for name, text in facts if text]
     if requests:
-        facts.append(("requests", f"{requests} sent; the same sound was sent once"))
+        facts.append(("requests", f"{requests} sent; no sound that had an answer was sent again"))
     if data_note:
         facts.append(("about the clips", data_note))
     if plan.fit:

@@ -61,7 +61,21 @@ def plural(count: int, noun: str) -> str:
 
 
 def attack_title(attack: Part) -> str:
-    return "white noise" if str(attack) == NOISE else str(attack)
+    return "white noise" if str(attack) == NOISE else replay_title(attack) or str(attack)
+
+
+def replay_title(attack: Part) -> str:
+    """Examples that are tried again by the attack, and the defense, that found them; "" for other attacks.
+
+    Their goal and their budget are those of the cell in which they are tried.
+    """
+    said = {"replay": "examples of", "replay-noise": "noise as loud as"}.get(attack.name)
+    if said is None:
+        return ""
+    words = str(attack.settings.get("cell", "")).split("_")
+    late = words[-1:] == ["transfer"]
+    found = words[: -3 if late else -2] or words
+    return f"{said} {' '.join(found)}{', transferred' if late else ''}"
 
 
 FORMS = {"plain": "", "adaptive": "adaptive", "transfer": "transferred", "black-box": "black box"}

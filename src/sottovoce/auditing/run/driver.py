@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import final
@@ -40,7 +40,7 @@ from sottovoce.auditing.run.tasks import (
     halves,
 )
 from sottovoce.auditing.run.used_weights import digest_plan
-from sottovoce.core.files.answer_store import ANSWERS, AnswerStore
+from sottovoce.core.files.answer_store import ANSWERS, AskedService
 from sottovoce.core.record import EVERY, LOADING, Key, RecordWriter, Status
 from sottovoce.core.target import Target
 from sottovoce.data.load import Corpus, spread
@@ -100,32 +100,6 @@ def run_audit(
         Driver(plan, folder, engine, bench, stop, advance, retry_failed, keep_going, service).run(begin)
         write_tables(plan, folder)
     return folder
-
-
-@final
-@dataclass(frozen=True)
-class AskedService:
-    """Where the answers of a model behind an address are kept, and how many requests it may be sent."""
-
-    answers: Path
-    max_requests: int | None = None
-
-    def limit(self) -> str:
-        """The file of the answers, with the limit set."""
-        store = AnswerStore(self.answers)
-        store.limit(self.max_requests)
-        store.close()
-        return str(self.answers)
-
-    def sent(self, run: str) -> int:
-        """The requests of a run so far."""
-        if not self.answers.exists():
-            return 0
-        store = AnswerStore(self.answers)
-        try:
-            return store.sent(run)
-        finally:
-            store.close()
 
 
 @final

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import final
@@ -134,6 +135,32 @@ class AnswerStore:
                 self._base.execute("ROLLBACK")
                 raise
             self._base.execute("COMMIT")
+
+
+@final
+@dataclass(frozen=True)
+class AskedService:
+    """Where the answers of a model behind an address are kept, and how many requests it may be sent."""
+
+    answers: Path
+    max_requests: int | None = None
+
+    def limit(self) -> str:
+        """The file of the answers, with the limit set."""
+        store = AnswerStore(self.answers)
+        store.limit(self.max_requests)
+        store.close()
+        return str(self.answers)
+
+    def sent(self, run: str) -> int:
+        """The requests of a run so far."""
+        if not self.answers.exists():
+            return 0
+        store = AnswerStore(self.answers)
+        try:
+            return store.sent(run)
+        finally:
+            store.close()
 
 
 _store: ContextVar[AnswerStore | None] = ContextVar("answers", default=None)
