@@ -4,17 +4,21 @@ from typing import get_args
 
 import pytest
 
-from sottovoce.auditing.plan.plan_file import Plan
+from sottovoce.auditing.plan.plan_file import Plan, make_plan
 from sottovoce.auditing.plan.plan_grid import make_grid
 from sottovoce.auditing.plan.plan_presets import PRESETS, Preset, fill, guess
 from sottovoce.auditing.run.run_cell import assemble
-from sottovoce.core.target import Says
+from sottovoce.core.batch import AudioBatch
+from sottovoce.core.draws import Draws
+from sottovoce.core.target import Says, Target
 from sottovoce.errors import UnknownName
+from sottovoce.targets.open_target import Kind, look_at
 from sottovoce.targets.zoo.keyword_cnn import keyword
 from sottovoce.targets.zoo.recogniser_targets import recogniser
+from sottovoce.testing import ToyEndpoint, ToyScorer
 
 
-def plan_of(preset: Preset, says: Says, **settings: object) -> Plan:
+def plan_of(preset: Preset, says: Kind, **settings: object) -> Plan:
     (plan,) = make_grid({"preset": preset, **settings}).plans(lambda model: says).values()
     return plan
 
@@ -33,6 +37,33 @@ def test_every_cell_of_a_preset_goes_together_with_its_kind_of_model(preset: Pre
     target = keyword("cpu") if says == "class" else recogniser("cpu")
     for cell in plan.cells():
         assemble(plan, cell, target)
+
+
+class Mute(Target):
+    """A classifier that gives answers alone."""
+
+    sample_rate = 1000
+
+    def decode(self, batch: AudioBatch, *, draws: Draws) -> list[str]:
+        return ["north"] * len(batch)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(
+    ("target", "kind"),
+    [
+        (ToyEndpoint(), "words, no gradient"),
+        (ToyScorer(), "class, no gradient"),
+        (Mute(), "class, no gradient"),
+    ],
+)
+def test_every_cell_of_a_preset_runs_without_a_gradient(preset: Preset, target: Target, kind: Kind) -> None:
+    assert look_at(target) == kind
+    plan = plan_of(preset, kind, model="python:mine:make", defenses=["none", "gaussian(sigma=0.01)"])
+    for cell in plan.cells():
+        assemble(plan, cell, target)
+    usual = make_plan({"model": "python:mine:make"}, lambda model: kind)
+    assert [assemble(usual, cell, target).cell for cell in usual.cells()] == usual.cells()
 
 
 def test_standard_has_the_attacks_that_a_claim_must_stand() -> None:

@@ -50,7 +50,8 @@ is random with twice the passes."""
 
 PAID = (
     "every pass forward is a request to the service, less those for sounds that it has heard; none was sent "
-    "to find this out, so passes are the most that there can be, and times leave out what the service takes"
+    "to find this out, so passes are the most that there can be, but for requests that fail and are tried "
+    "again, and times leave out what the service takes"
 )
 WAVERS = (
     "the model answers the same clip in different ways, so it is treated as random: gradients are averaged, "
